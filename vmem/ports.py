@@ -1,0 +1,193 @@
+"""What the stages need from the outside world, as protocols.
+
+Arrays carry their axes in their names: U units, R rounds, N items, D dimensions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image as PIL
+
+from vmem.types import Answer, Query, Round, Signal, Usage
+
+Vectors = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class TextEncoder(Protocol):
+    """φ: texts to unit vectors."""
+
+    @property
+    def name(self) -> str:
+        """Model and version; a bank refuses vectors of another name."""
+
+    @property
+    def width(self) -> int:
+        """D, the number of dimensions."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a text beyond this are not read."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors (N, D), float32, of length 1."""
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The untruncated length of each text in tokens."""
+
+
+class ImageEncoder(Protocol):
+    """ψ: pictures to unit vectors."""
+
+    @property
+    def name(self) -> str:
+        """Model and version; a bank refuses vectors of another name."""
+
+    @property
+    def width(self) -> int:
+        """D, the number of dimensions."""
+
+    def encode(self, images: Sequence[PIL.Image]) -> Vectors:
+        """Vectors (N, D), float32, of length 1, of RGB pictures of any size."""
+
+
+@runtime_checkable
+class TextTower(Protocol):
+    """An image encoder that also places texts among its pictures."""
+
+    def encode_text(self, texts: Sequence[str]) -> Vectors:
+        """Vectors (N, D), float32, of length 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitScores:
+    """Scores of units under one signal, in no order.
+
+    Attributes:
+        unit_ids: Ids of the units (U); empty where the signal scores rounds directly.
+        position_U: The position of each unit's round.
+        score_U: The scores.
+    """
+
+    unit_ids: Sequence[str]
+    position_U: Positions  # noqa: N815
+    score_U: Scores  # noqa: N815
+
+
+class SearchableMemory(Protocol):
+    """One memory, ready to be searched."""
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """All rounds; a round's position is its index."""
+
+    @property
+    def has_image_R(self) -> Mask:  # noqa: N802
+        """For each round whether it holds an image."""
+
+    def score(
+        self, signal: Signal, anchor: str | Vectors, candidate_R: Mask | None, pool: int
+    ) -> UnitScores:
+        """Score the signal's units of candidate rounds against an anchor.
+
+        Args:
+            signal: Which units, and how they are scored.
+            anchor: A text for sparse signals, a vector (D,) for the others.
+            candidate_R: The rounds that may be ranked; None is all of them.
+            pool: At least so many best rounds are among the units returned, if there are so many.
+
+        Returns:
+            All units, or the best ones; BM25 scores of 0 are left out.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One call of a language model.
+
+    Attributes:
+        role: What the call is for, as the ledger counts it.
+        prompt: The user message.
+        images: Encoded pictures (PNG, JPEG, ...) shown before the prompt.
+        max_tokens: Length of the reply at most.
+        temperature: Sampling temperature.
+        json_schema: Ask for JSON of this schema where the server can.
+    """
+
+    role: str
+    prompt: str
+    images: tuple[bytes, ...] = ()
+    max_tokens: int = 256
+    temperature: float = 0.0
+    json_schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatReply:
+    """What came back, and its cost."""
+
+    text: str
+    usage: Usage
+    finish_reason: Literal["stop", "length", "other"] = "stop"
+
+
+class ChatModel(Protocol):
+    """A backbone, wherever it runs."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, as a table prints it."""
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether requests may carry pictures."""
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Answer one request.
+
+        Raises:
+            ModelUnavailableError: The server cannot be reached or keeps refusing.
+            ModelError: The server rejects the request.
+        """
+
+    def count_tokens(self, text: str) -> int:
+        """Length of a text in the model's tokens (an upper estimate where it has no counter)."""
+
+    async def close(self) -> None:
+        """Release the connection."""
+
+
+class Transcriber(Protocol):
+    """Voice messages to words."""
+
+    def transcribe(self, uri: str) -> str:
+        """The words spoken in an audio file.
+
+        Raises:
+            AudioError: The file is missing or no audio.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oracle:
+    """What only rows labelled as oracle runs may see of a question."""
+
+    reference: str
+    category: str
+    evidence: frozenset[str]
+
+
+class MemorySystem(Protocol):
+    """The one door through which every system, ours and each baseline, is evaluated."""
+
+    @property
+    def name(self) -> str:
+        """The row's name in a table."""
+
+    async def answer(self, query: Query, oracle: Oracle | None = None) -> Answer:
+        """Answer a question from the memory."""
