@@ -104,7 +104,9 @@ class RetrievalSettings(_Section):
         hypo_caption: Text to image: captions are searched with a generated caption.
         keywords: Image+text to text: the text lane's anchor gains keywords read off the image.
         max_keywords: At most so many.
-        pool: Rounds kept per signal.
+        pool: Rounds kept per signal; None keeps all candidates.
+        round_score: Under a signal a round scores its best unit (Equation 5), or that plus half
+            of its second best.
         level: Rank and return whole rounds, or bare units.
         top_k: Rounds returned (k).
         unit_budget: Units returned at the unit level.
@@ -120,7 +122,8 @@ class RetrievalSettings(_Section):
     hypo_caption: bool = True
     keywords: bool = True
     max_keywords: int = Field(default=8, ge=1)
-    pool: int = Field(default=20, ge=1)
+    pool: int | None = Field(default=20, ge=1)
+    round_score: Literal["best", "best_two"] = "best"
     level: Literal["round", "unit"] = "round"
     top_k: int = Field(default=12, ge=1)
     unit_budget: int = Field(default=12, ge=1)

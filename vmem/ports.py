@@ -3,7 +3,7 @@
 Arrays carry their axes in their names: U units, R rounds, N items, D dimensions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -69,14 +69,43 @@ class UnitScores:
     """Scores of units under one signal, in no order.
 
     Attributes:
-        unit_ids: Ids of the units (U); empty where the signal scores rounds directly.
+        unit_ids: Ids of the units (U), an array of str; where rounds are scored as wholes, of
+            the rounds.
         position_U: The position of each unit's round.
         score_U: The scores.
     """
 
-    unit_ids: Sequence[str]
-    position_U: Positions  # noqa: N815
-    score_U: Scores  # noqa: N815
+    unit_ids: npt.NDArray[Any]
+    position_U: Positions
+    score_U: Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Items under one signal, best first: S_j.
+
+    Attributes:
+        item_N: Positions of rounds, or at the unit level numbers into `Rankings.units`.
+        score_N: Their scores, falling.
+    """
+
+    item_N: Positions
+    score_N: Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rankings:
+    """What the lanes found.
+
+    Attributes:
+        by_signal: One ranking a signal.
+        units: At the unit level, (position, unit id) of each item, in that order; else empty.
+        best_image: The stored image that matches the query's best, as (position, unit id).
+    """
+
+    by_signal: Mapping[Signal, Ranking]
+    units: tuple[tuple[int, str], ...] = ()
+    best_image: tuple[int, str] | None = None
 
 
 class SearchableMemory(Protocol):
@@ -87,11 +116,17 @@ class SearchableMemory(Protocol):
         """All rounds; a round's position is its index."""
 
     @property
-    def has_image_R(self) -> Mask:  # noqa: N802
+    def has_image_R(self) -> Mask:
         """For each round whether it holds an image."""
 
     def score(
-        self, signal: Signal, anchor: str | Vectors, candidate_R: Mask | None, pool: int
+        self,
+        signal: Signal,
+        anchor: str | Vectors,
+        candidate_R: Mask | None,
+        *,
+        pool: int | None,
+        with_captions: bool,
     ) -> UnitScores:
         """Score the signal's units of candidate rounds against an anchor.
 
@@ -99,7 +134,9 @@ class SearchableMemory(Protocol):
             signal: Which units, and how they are scored.
             anchor: A text for sparse signals, a vector (D,) for the others.
             candidate_R: The rounds that may be ranked; None is all of them.
-            pool: At least so many best rounds are among the units returned, if there are so many.
+            pool: The units of at least so many best rounds are returned, if there are so many;
+                None asks for all.
+            with_captions: Text signals also score caption units.
 
         Returns:
             All units, or the best ones; BM25 scores of 0 are left out.

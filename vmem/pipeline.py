@@ -1,0 +1,239 @@
+"""The read path: a query becomes a route, anchors, rankings, a context and an answer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from vmem.anchors import make_anchors
+from vmem.answer import answer_query, attached_note
+from vmem.assembly import assemble
+from vmem.config import Settings
+from vmem.errors import ConfigError, QueryError
+from vmem.fusion import fuse
+from vmem.images import decode_image
+from vmem.lanes import search_lanes
+from vmem.ports import (
+    ChatModel,
+    ImageEncoder,
+    Rankings,
+    SearchableMemory,
+    TextEncoder,
+    TextTower,
+    Vectors,
+)
+from vmem.prompts import Prompts
+from vmem.rounds import show_round
+from vmem.routing import route_query
+from vmem.types import Anchors, Answer, Case, Context, Image, Query, Retrieval, Route, Signal
+
+MAX_QUERY_CHARACTERS = 20_000
+SPARSE = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a query runs on.
+
+    Attributes:
+        text_encoder: φ.
+        image_encoder: ψ, or None where no picture is searched.
+        chat: The backbone, or None for retrieval without a model.
+        prompts: The prompts.
+        read_image: An image's bytes by its URI, checked.
+    """
+
+    text_encoder: TextEncoder
+    image_encoder: ImageEncoder | None
+    chat: ChatModel | None
+    prompts: Prompts
+    read_image: Callable[[str], bytes]
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds spent in each named stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, stage: str) -> Iterator[None]:
+        """Add the time of a with-block to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+async def retrieve(
+    query: Query, memory: SearchableMemory, parts: Parts, settings: Settings
+) -> Retrieval:
+    """Search a memory (Algorithm 1).
+
+    Raises:
+        QueryError: The query is empty or too long.
+        ImageError: The query's picture cannot be used.
+        ModelUnavailableError: The model that writes anchors cannot be reached.
+    """
+    check_query(query)
+    watch = Stopwatch()
+    with watch.time("route"):
+        route = route_query(query, settings.retrieval)
+    anchors, probes = await _make_probes(query, route, parts, settings, watch)
+    with watch.time("search"):
+        rankings = search_lanes(memory, route, probes, settings.retrieval)
+    with watch.time("fuse"):
+        ranked = fuse(rankings, route.case, settings.retrieval.fusion)
+    with watch.time("assemble"):
+        note = attached_note(query, anchors, _best_match(rankings, memory), parts.prompts)
+        count_tokens = parts.chat.count_tokens if parts.chat else estimate_tokens
+        context = assemble(
+            ranked,
+            memory.rounds,
+            route,
+            settings.retrieval,
+            show=show_round,
+            count_tokens=count_tokens,
+            budget_tokens=settings.answer.context_tokens - count_tokens(note),
+        )
+        context = _with_note(context, note, count_tokens)
+    return Retrieval(
+        query=query,
+        route=route,
+        anchors=anchors,
+        ranked=ranked,
+        context=context,
+        seconds=watch.seconds,
+    )
+
+
+async def ask(query: Query, memory: SearchableMemory, parts: Parts, settings: Settings) -> Answer:
+    """Search a memory and answer from what was found.
+
+    Raises:
+        ConfigError: No language model is configured.
+        QueryError, ImageError, ModelError: As `retrieve`, and the answer call failed.
+    """
+    if parts.chat is None:
+        raise ConfigError("answering needs a language model: set llm.provider, or use search")
+    retrieval = await retrieve(query, memory, parts, settings)
+    images: tuple[bytes, ...] = ()
+    if settings.answer.sees_pixels and parts.chat.sees_images:
+        images = tuple(parts.read_image(uri) for uri in _image_uris(retrieval, memory))
+    return await answer_query(retrieval, parts.chat, parts.prompts, settings.answer, images)
+
+
+def check_query(query: Query) -> None:
+    """Refuse what cannot be searched with.
+
+    Raises:
+        QueryError: The text is empty or longer than `MAX_QUERY_CHARACTERS`.
+    """
+    if not query.text.strip():
+        raise QueryError("the query is empty: write a question")
+    if len(query.text) > MAX_QUERY_CHARACTERS:
+        raise QueryError(
+            f"the query has {len(query.text):,} characters, over the limit of"
+            f" {MAX_QUERY_CHARACTERS:,}: shorten it"
+        )
+
+
+def estimate_tokens(text: str) -> int:
+    """Length of a text in tokens where no model counts them: a third of its bytes, rounded up."""
+    return -(-len(text.encode()) // 3)
+
+
+async def _make_probes(
+    query: Query, route: Route, parts: Parts, settings: Settings, watch: Stopwatch
+) -> tuple[Anchors, dict[Signal, str | Vectors]]:
+    """Anchors as the lanes take them; the query is encoded while the model writes its anchors."""
+    encoding = {
+        anchor: asyncio.create_task(_encode(anchor, parts, watch))
+        for anchor in _known_anchors(query, route, parts, settings)
+    }
+    try:
+        with watch.time("anchors"):
+            anchors = await make_anchors(
+                query,
+                route,
+                parts.chat,
+                parts.prompts,
+                settings.retrieval,
+                settings.answer,
+                parts.read_image,
+            )
+        probes: dict[Signal, str | Vectors] = {}
+        for signal, anchor in anchors.by_signal.items():
+            if signal in SPARSE:
+                probes[signal] = str(anchor)
+            elif signal is Signal.VISUAL_BY_TEXT:
+                probes[signal] = await _encode_by_text_tower(str(anchor), parts, watch)
+            else:
+                if anchor not in encoding:
+                    encoding[anchor] = asyncio.create_task(_encode(anchor, parts, watch))
+                probes[signal] = await encoding[anchor]
+    finally:
+        for task in encoding.values():
+            task.cancel()
+    return anchors, probes
+
+
+def _known_anchors(
+    query: Query, route: Route, parts: Parts, settings: Settings
+) -> list[str | Image]:
+    """What will be encoded whatever the model says."""
+    signals = settings.retrieval.signals[route.case]
+    known: list[str | Image] = []
+    if query.image and query.image.uri and Signal.VISUAL in signals:
+        known.append(query.image)
+    enriched = route.case is Case.IMAGE_TEXT_TO_TEXT and settings.retrieval.keywords and parts.chat
+    if Signal.TEXT_DENSE in signals and not enriched:
+        known.append(query.text)
+    return known
+
+
+async def _encode(anchor: str | Image, parts: Parts, watch: Stopwatch) -> Vectors:
+    with watch.time("encode"):
+        if isinstance(anchor, str):
+            return (await asyncio.to_thread(parts.text_encoder.encode, [anchor]))[0]
+        return await asyncio.to_thread(_encode_picture, anchor, parts)
+
+
+def _encode_picture(image: Image, parts: Parts) -> Vectors:
+    if parts.image_encoder is None or image.uri is None:
+        raise ConfigError("searching with a picture needs an image encoder: set encoders.image")
+    picture = decode_image(parts.read_image(image.uri), image.id)
+    return parts.image_encoder.encode([picture])[0]
+
+
+async def _encode_by_text_tower(text: str, parts: Parts, watch: Stopwatch) -> Vectors:
+    if not isinstance(parts.image_encoder, TextTower):
+        raise ConfigError("this image encoder has no text tower: leave visual_by_text out")
+    with watch.time("encode"):
+        return (await asyncio.to_thread(parts.image_encoder.encode_text, [text]))[0]
+
+
+def _best_match(rankings: Rankings, memory: SearchableMemory) -> Image | None:
+    """The stored image that the image lane puts first."""
+    if rankings.best_image is None:
+        return None
+    position, unit_id = rankings.best_image
+    number = int(unit_id.rsplit("/", 1)[1])
+    return memory.rounds[position].images[number - 1]
+
+
+def _with_note(context: Context, note: str, count_tokens: Callable[[str], int]) -> Context:
+    if not note:
+        return context
+    text = f"{context.text}\n\n{note}".strip()
+    return replace(context, note=note, text=text, tokens=count_tokens(text))
+
+
+def _image_uris(retrieval: Retrieval, memory: SearchableMemory) -> Sequence[str]:
+    """The query's picture, then those of the rounds found."""
+    images = [image for p in retrieval.context.found for image in memory.rounds[p].images]
+    if retrieval.query.image:
+        images.insert(0, retrieval.query.image)
+    return [image.uri for image in images if image.uri]
