@@ -10,6 +10,8 @@ ShowRound = Callable[[Round, tuple[str, ...]], str]
 """A round as a text; with unit ids, only those units of it."""
 
 CUT = " [cut]"
+HEADER_TOKENS = 24
+"""A block's date line, at most."""
 
 
 def assemble(
@@ -52,8 +54,7 @@ def assemble(
             cost[position] = count_tokens(show(rounds[position], units.get(position, ())))
         return cost[position]
 
-    kept = _fit(found, len(rounds), settings, placement, tokens, budget_tokens)
-    spans = _spans(kept, len(rounds), settings, placement)
+    kept, spans = _fit(found, len(rounds), settings, placement, tokens, budget_tokens)
     blocks = tuple(_block(span, rounds, units, show) for span in spans)
     text = "\n\n".join(block.text for block in blocks)
     if len(kept) == 1 and count_tokens(text) > budget_tokens:
@@ -82,15 +83,14 @@ def _fit(
     placement: str,
     tokens: Callable[[int], int],
     budget_tokens: int,
-) -> list[int]:
-    """The longest run of best rounds whose spans fit; one round alone always stays."""
-    header_tokens = 24
-    for count in range(len(found), 1, -1):
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The longest run of best rounds whose spans fit; the best alone always stays, bare."""
+    for count in range(len(found), 0, -1):
         spans = _spans(found[:count], total, settings, placement)
         needed = sum(tokens(position) for span in spans for position in span)
-        if needed + header_tokens * len(spans) <= budget_tokens:
-            return found[:count]
-    return found[:1]
+        if needed + HEADER_TOKENS * len(spans) <= budget_tokens:
+            return found[:count], spans
+    return found[:1], [(position,) for position in found[:1]]
 
 
 def _spans(

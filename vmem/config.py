@@ -336,7 +336,9 @@ def _settings_path(source: str | Path | None) -> Path | None:
     named = CONFIGS / f"{source}.yaml"
     if not named.is_file():
         known = ", ".join(sorted(file.stem for file in CONFIGS.glob("*.yaml")))
-        raise ConfigError(f"no settings named {str(source)!r}; known: {known}, or give a .yaml file")
+        raise ConfigError(
+            f"no settings named {str(source)!r}; known: {known}, or give a .yaml file"
+        )
     return named
 
 

@@ -30,7 +30,9 @@ _REQUEST = re.compile(
     rf"(?:\W+{_WORD}){{0,6}}?\W+{_IMAGE}\b",
     re.IGNORECASE,
 )
-_IMAGE_ID = re.compile(rf"\b(?:{_IMAGE}[\s_-]*ids?|ids?\s+of\s+(?:the\s+)?{_IMAGE})\b", re.IGNORECASE)
+_IMAGE_ID = re.compile(
+    rf"\b(?:{_IMAGE}[\s_-]*ids?|ids?\s+of\s+(?:the\s+)?{_IMAGE})\b", re.IGNORECASE
+)
 
 _CONFLICT = re.compile(r"\b(?:conflict|contradict|inconsisten|at\s+odds\b)", re.IGNORECASE)
 

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 RESAMPLES = 10_000
+STRIDE = 500
+"""Resamples drawn at once: bounds the memory, not the result's meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +59,22 @@ def cluster_bootstrap_mean(
     slot_N = np.array([number[name] for name in cluster_N])
     sum_C = np.bincount(slot_N, weights=value_N)
     size_C = np.bincount(slot_N).astype(np.float64)
-    means = np.empty(resamples)
-    for index in range(resamples):
-        pick_C = rng.integers(0, len(names), len(names))
-        means[index] = sum_C[pick_C].sum() / size_C[pick_C].sum()
+    means = np.concatenate(
+        [
+            _resampled_means(sum_C, size_C, rng, min(STRIDE, resamples - start))
+            for start in range(0, resamples, STRIDE)
+        ]
+    )
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(mean=float(value_N.mean()), low=float(low), high=float(high))
+
+
+def _resampled_means(
+    sum_C: npt.NDArray[np.float64],
+    size_C: npt.NDArray[np.float64],
+    rng: np.random.Generator,
+    resamples: int,
+) -> npt.NDArray[np.float64]:
+    pick_SC = rng.integers(0, len(sum_C), (resamples, len(sum_C)))
+    result: npt.NDArray[np.float64] = sum_C[pick_SC].sum(axis=1) / size_C[pick_SC].sum(axis=1)
+    return result

@@ -1,0 +1,36 @@
+"""The `vmem` command."""
+
+import sys
+
+import typer
+
+from vmem.cli_data import data_app
+from vmem.cli_eval import eval_app
+from vmem.cli_memory import register
+from vmem.errors import VmemError
+from vmem.show import errors
+
+app = typer.Typer(
+    name="vmem",
+    help="Long-term memory for assistants whose users mix text and pictures.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+register(app)
+app.add_typer(eval_app, name="eval")
+app.add_typer(data_app, name="data")
+
+
+def main() -> None:
+    """Run the command; an error of ours is one sentence and exit status 1."""
+    try:
+        app()
+    except VmemError as error:
+        errors.print(f"[bold red]error[/] {type(error).__name__}: ", end="")
+        errors.print(str(error), markup=False)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
