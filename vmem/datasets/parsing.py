@@ -61,8 +61,9 @@ def parse_json(adapter: TypeAdapter[T], text: str, where: str) -> T:
 
 
 def _complaint(error: ValidationError) -> str:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
+    # Where a value may be of two types, each complains; the one that got furthest knows why.
+    first = max(error.errors(), key=lambda one: len(one["loc"]))
+    field = ".".join(str(part) for part in first["loc"] if "[" not in str(part))
     at = f": {field}" if field else ""
     match first["type"]:
         case "json_invalid":
