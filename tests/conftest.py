@@ -1,0 +1,203 @@
+"""Real services for the tests: a Milvus server and a PostgreSQL, started once a run."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+START_TIMEOUT_S = 120
+
+
+@pytest.fixture(scope="session")
+def milvus_server() -> Iterator[str]:
+    """The address of a Milvus 2.3.5 server of its own."""
+    with tempfile.TemporaryDirectory(prefix="vmem-milvus-") as folder:
+        process, uri = start_milvus(Path(folder))
+        yield uri
+        end_group(process)
+
+
+@pytest.fixture(scope="session")
+def milvus_lite_server() -> Iterator[str]:
+    """The address of a Milvus Lite folder that several processes share."""
+    with tempfile.TemporaryDirectory(prefix="vmem-lite-") as folder:
+        [port] = _free_ports(1)
+        command = Path(sys.executable).with_name("milvus-lite")
+        options = ["--data-dir", f"{folder}/units.db", "--host", "127.0.0.1", "--port", str(port)]
+        with (Path(folder) / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [command, "server", *options], stdout=log, stderr=log, start_new_session=True
+            )
+        if not _wait_for(lambda: process.poll() is not None or _listens(port)):
+            end_group(process)
+        if process.poll() is not None:
+            pytest.fail(f"milvus-lite did not start: {(Path(folder) / 'log').read_text()}")
+        yield f"http://127.0.0.1:{port}"
+        end_group(process)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[sa.URL]:
+    """The maintenance database of a PostgreSQL of its own, on a unix socket."""
+    binaries = _postgres_binaries()
+    user = _ordinary_user()
+    as_user = ["runuser", "-u", user, "--"] if os.geteuid() == 0 else []
+    with tempfile.TemporaryDirectory(prefix="vmem-pg-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder) / "data"
+        data.mkdir()
+        if as_user:
+            shutil.chown(folder, user)
+            shutil.chown(data, user)
+        initdb = [binaries / "initdb", "-D", data, "-U", "vmem", "--auth=trust", "-E", "UTF8"]
+        _run([*as_user, *initdb, "--no-sync", "--locale=C.UTF-8"])
+        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        control = [*as_user, binaries / "pg_ctl", "-D", data, "-w"]
+        _run([*control, "-l", data / "log", "-o", options, "start"])
+        try:
+            yield sa.URL.create(
+                "postgresql+psycopg", username="vmem", database="postgres", query={"host": folder}
+            )
+        finally:
+            _run([*control, "-m", "immediate", "stop"])
+
+
+@pytest.fixture
+def postgres_url(postgres_server: sa.URL) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    name = f"t{uuid.uuid4().hex}"
+    engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        yield postgres_server.set(database=name).render_as_string(hide_password=False)
+        connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+    engine.dispose()
+
+
+def start_milvus(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A Milvus server in a process group of its own, and its address.
+
+    Its embedded etcd would take its well-known ports on every interface, so it gets a
+    configuration with free ones on loopback.
+    """
+    milvus = pytest.importorskip(
+        "milvus", reason="the milvus wheel is missing: install .[services]"
+    )
+    config = milvus.MilvusServerConfig(data_dir=str(folder))
+    names = [name for name in config.configurable_items if name.endswith("_port")]
+    *ports, peer, metrics = _free_ports(len(names) + 2)
+    config.update(**dict(zip(names, ports, strict=True)))
+    config.resolve()
+    milvus._initialize_data_files(str(folder))
+    etcd = folder / "configs/etcd.yaml"
+    etcd.write_text(_etcd_config(folder, config.get("etcd_port"), peer))
+    with (folder / "logs/stdout.log").open("wb") as log:
+        process = subprocess.Popen(
+            [folder / "bin/milvus", "run", "standalone"],
+            cwd=folder,
+            env={
+                **os.environ,
+                "DEPLOY_MODE": "STANDALONE",
+                "ETCD_CONFIG_PATH": str(etcd),
+                "LD_LIBRARY_PATH": str(folder / "bin"),
+                "METRICS_PORT": str(metrics),
+                "MILVUS_RUN_DIR": str(folder / "run"),
+            },
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    health = f"http://127.0.0.1:{metrics}/healthz"
+    if not _wait_for(lambda: process.poll() is not None or _is_healthy(health)):
+        end_group(process)
+    if process.poll() is not None:
+        tail = (folder / "logs/stdout.log").read_text(errors="replace")[-2000:]
+        pytest.fail(f"the Milvus server did not start: {tail}")
+    return process, f"http://127.0.0.1:{config.get('proxy_port')}"
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process with its children, and reap it."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _etcd_config(folder: Path, client: int, peer: int) -> str:
+    return "\n".join(
+        [
+            "name: default",
+            f"data-dir: {folder}/data/etcd.data",
+            f"listen-client-urls: http://127.0.0.1:{client}",
+            f"advertise-client-urls: http://127.0.0.1:{client}",
+            f"listen-peer-urls: http://127.0.0.1:{peer}",
+            f"initial-advertise-peer-urls: http://127.0.0.1:{peer}",
+            f"initial-cluster: default=http://127.0.0.1:{peer}",
+            "log-level: error",
+            "",
+        ]
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return b"OK" in reply.read()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def _wait_for(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _postgres_binaries() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    if not found and on_path is None:
+        pytest.skip("PostgreSQL's initdb is missing: apt-get install postgresql")
+    pytest.importorskip("psycopg", reason="psycopg is missing: install .[services]")
+    return found[-1].parent if found else Path(str(on_path)).parent
+
+
+def _ordinary_user() -> str:
+    import pwd
+
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _run(command: Sequence[str | Path]) -> None:
+    # pg_ctl leaves the server with its output: a pipe would never end.
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        pytest.fail(f"{command[-1]} failed: {done.stderr.decode(errors='replace')}")
