@@ -7,7 +7,7 @@ import typer
 
 from vmem.datasets import read_benchmark
 from vmem.datasets.check import check
-from vmem.show import console, print_counts, print_json
+from vmem.show import print_counts, print_json
 
 data_app = typer.Typer(help="Fetch benchmarks and check what is in them.", no_args_is_help=True)
 

@@ -57,15 +57,21 @@ def encode_rounds(
     images = [unit for unit in units if unit.modality is Modality.IMAGE]
     pixels = tuple(unit for unit in images if image_encoder and _uri(unit))
     texts = [unit.text for unit in text]
-    limit = text_encoder.max_tokens
     return EncodedUnits(
         text=text,
         text_vectors_UD=checked(text_encoder.encode(texts), text),
         image=pixels,
         image_vectors_IE=_encode_images(pixels, image_encoder, read_image),
-        truncated=sum(count > limit for count in text_encoder.count_tokens(texts)),
+        truncated=count_truncated(text_encoder, texts),
         without_pixels=sum(not _uri(unit) for unit in images),
     )
+
+
+def count_truncated(encoder: TextEncoder, texts: Sequence[str]) -> int:
+    """How many texts are longer than the encoder reads."""
+    # A token has at least one character: shorter texts need no count.
+    long = [text for text in texts if len(text) > encoder.max_tokens]
+    return sum(count > encoder.max_tokens for count in encoder.count_tokens(long)) if long else 0
 
 
 def checked(vectors_UD: Vectors, units: Sequence[Unit]) -> Vectors:

@@ -197,7 +197,7 @@ def _known_anchors(
 async def _encode(anchor: str | Image, parts: Parts, watch: Stopwatch) -> Vectors:
     with watch.time("encode"):
         if isinstance(anchor, str):
-            return (await asyncio.to_thread(parts.text_encoder.encode, [anchor]))[0]
+            return _only(await asyncio.to_thread(parts.text_encoder.encode, [anchor]))
         return await asyncio.to_thread(_encode_picture, anchor, parts)
 
 
@@ -205,14 +205,20 @@ def _encode_picture(image: Image, parts: Parts) -> Vectors:
     if parts.image_encoder is None or image.uri is None:
         raise ConfigError("searching with a picture needs an image encoder: set encoders.image")
     picture = decode_image(parts.read_image(image.uri), image.id)
-    return parts.image_encoder.encode([picture])[0]
+    return _only(parts.image_encoder.encode([picture]))
 
 
 async def _encode_by_text_tower(text: str, parts: Parts, watch: Stopwatch) -> Vectors:
     if not isinstance(parts.image_encoder, TextTower):
         raise ConfigError("this image encoder has no text tower: leave visual_by_text out")
     with watch.time("encode"):
-        return (await asyncio.to_thread(parts.image_encoder.encode_text, [text]))[0]
+        return _only(await asyncio.to_thread(parts.image_encoder.encode_text, [text]))
+
+
+def _only(vectors_ND: Vectors) -> Vectors:
+    """The vector (D,) of a single item."""
+    vector_D: Vectors = vectors_ND[0]
+    return vector_D
 
 
 def _best_match(rankings: Rankings, memory: SearchableMemory) -> Image | None:

@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image as PIL
+from PIL.Image import Image as Picture
 
 from vmem.types import Answer, Query, Round, Signal, Usage
 
 Vectors = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.floating[Any]]
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -52,7 +52,7 @@ class ImageEncoder(Protocol):
     def width(self) -> int:
         """D, the number of dimensions."""
 
-    def encode(self, images: Sequence[PIL.Image]) -> Vectors:
+    def encode(self, images: Sequence[Picture]) -> Vectors:
         """Vectors (N, D), float32, of length 1, of RGB pictures of any size."""
 
 

@@ -57,7 +57,7 @@ def cluster_bootstrap_mean(
         raise ValueError("as many clusters as values are needed, and at least one")
     number = {name: index for index, name in enumerate(names)}
     slot_N = np.array([number[name] for name in cluster_N])
-    sum_C = np.bincount(slot_N, weights=value_N)
+    sum_C: npt.NDArray[np.float64] = np.bincount(slot_N, weights=value_N).astype(np.float64)
     size_C = np.bincount(slot_N).astype(np.float64)
     means = np.concatenate(
         [
