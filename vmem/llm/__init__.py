@@ -1,0 +1,1 @@
+"""Language models, each a `ChatModel`: any OpenAI-compatible server, embedded, scripted."""
