@@ -1,0 +1,205 @@
+"""Query and route to anchors a_{c,l}(q): what each active signal searches with (section 3.3).
+
+Two cases get generated text: text -> image a hypothetical caption, image+text -> text keywords read
+off the attached image. Where a case calls for one and none is made, a note says why.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vmem.config import AnswerSettings, RetrievalSettings
+from vmem.errors import ConfigError, ModelFormatError
+from vmem.ports import ChatModel, ChatRequest
+from vmem.prompts import Prompts
+from vmem.prompts.replies import choose_keywords, keywords_schema, one_line, parse_keywords
+from vmem.types import Anchors, Case, Image, Query, Route, Signal, Usage
+
+TEXT_SIGNALS = (Signal.TEXT_DENSE, Signal.TEXT_SPARSE)
+CAPTION_SIGNALS = (Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE)
+
+HYPO_CAPTION_TOKENS = 128
+"""About 45 words are asked for."""
+KEYWORDS_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Generated:
+    """What one model call gave, or why it was not made."""
+
+    hypo_caption: str | None = None
+    keywords: tuple[str, ...] = ()
+    caption: str | None = None
+    notes: tuple[str, ...] = ()
+    usage: tuple[Usage, ...] = ()
+
+
+async def make_anchors(
+    query: Query,
+    route: Route,
+    chat: ChatModel | None,
+    prompts: Prompts,
+    retrieval: RetrievalSettings,
+    answer: AnswerSettings,
+    read_image: Callable[[str], bytes],
+) -> Anchors:
+    """Decide which signals are active, and make what each searches with.
+
+    Args:
+        query: The question.
+        route: Its case and gates.
+        chat: The backbone that generates anchors, or None.
+        prompts: The texts of the calls.
+        retrieval: The signals of each case, and the switches of both generated anchors.
+        answer: `temperature`, and where the query image's description comes from.
+        read_image: Bytes of an image by its URI.
+
+    Raises:
+        ConfigError: The settings name no signals for the case.
+        ImageError: The query's image cannot be read.
+        ModelError: The model cannot be reached or rejects the call; a reply of the wrong form
+            only leaves the query as it is, with a note.
+    """
+    signals, notes = _active_signals(query, route, retrieval)
+    made = _Generated()
+    if retrieval.routing == "uniform":
+        made = _Generated(notes=("uniform routing searches with the query as it is",))
+    elif route.case is Case.TEXT_TO_IMAGE and set(signals) & set(CAPTION_SIGNALS):
+        made = await _write_caption(query, route, chat, prompts, retrieval, answer.temperature)
+    elif route.case is Case.IMAGE_TEXT_TO_TEXT and set(signals) & set(TEXT_SIGNALS):
+        made = await _read_keywords(query, chat, prompts, retrieval, answer.temperature, read_image)
+    query_caption, caption_notes = _describe(query, made, answer)
+    text_anchor = " ".join((query.text, *made.keywords))
+    return Anchors(
+        by_signal={
+            signal: _anchor(signal, query, text_anchor, made.hypo_caption) for signal in signals
+        },
+        hypo_caption=made.hypo_caption,
+        keywords=made.keywords,
+        query_caption=query_caption,
+        notes=(*notes, *made.notes, *caption_notes),
+        usage=made.usage,
+    )
+
+
+def _active_signals(
+    query: Query, route: Route, retrieval: RetrievalSettings
+) -> tuple[tuple[Signal, ...], list[str]]:
+    """J_c, less what the query cannot support."""
+    has_file = query.image is not None and query.image.uri is not None
+    if retrieval.routing == "uniform":
+        last = Signal.VISUAL if has_file else Signal.VISUAL_BY_TEXT
+        return (*TEXT_SIGNALS, *CAPTION_SIGNALS, last), []
+    if route.case not in retrieval.signals:
+        raise ConfigError(f"retrieval.signals names no signals for the case {route.case}")
+    wanted = retrieval.signals[route.case]
+    signals = tuple(each for each in wanted if has_file or each is not Signal.VISUAL)
+    notes = []
+    if signals != wanted:
+        missing = f"image {query.image.id} has no file" if query.image else "no image is attached"
+        notes.append(f"visual signal left out: {missing}")
+    if not signals:
+        signals = TEXT_SIGNALS
+        notes.append("no signal remains for this case: the question's text is searched instead")
+    return signals, notes
+
+
+def _anchor(
+    signal: Signal, query: Query, text_anchor: str, hypo_caption: str | None
+) -> str | Image:
+    if signal is Signal.VISUAL and query.image is not None:
+        return query.image
+    if signal in TEXT_SIGNALS:
+        return text_anchor
+    if signal in CAPTION_SIGNALS and hypo_caption is not None:
+        return hypo_caption
+    return query.text
+
+
+async def _write_caption(
+    query: Query,
+    route: Route,
+    chat: ChatModel | None,
+    prompts: Prompts,
+    retrieval: RetrievalSettings,
+    temperature: float,
+) -> _Generated:
+    """The caption that the image sought would have."""
+    if route.counts_images:
+        return _Generated(notes=("hypothetical caption off: a counting question keeps its words",))
+    if not retrieval.hypo_caption:
+        return _Generated(notes=("hypothetical caption off: switched off by setting",))
+    if chat is None:
+        return _Generated(notes=("hypothetical caption off: no language model is configured",))
+    request = ChatRequest(
+        role="hypo_caption",
+        prompt=prompts.hypo_caption_prompt(query.text),
+        max_tokens=HYPO_CAPTION_TOKENS,
+        temperature=temperature,
+    )
+    try:
+        reply = await chat.complete(request)
+    except ModelFormatError as error:
+        return _Generated(notes=(f"hypothetical caption not usable: {error}",))
+    caption = one_line(reply.text)
+    if not caption:
+        note = f"hypothetical caption not usable: {chat.name} wrote an empty one"
+        return _Generated(notes=(note,), usage=(reply.usage,))
+    return _Generated(hypo_caption=caption, usage=(reply.usage,))
+
+
+async def _read_keywords(
+    query: Query,
+    chat: ChatModel | None,
+    prompts: Prompts,
+    retrieval: RetrievalSettings,
+    temperature: float,
+    read_image: Callable[[str], bytes],
+) -> _Generated:
+    """Keywords and a description, read off the query's image by a model that sees."""
+    uri = query.image.uri if query.image else None
+    if not retrieval.keywords:
+        return _Generated(notes=("image keywords off: switched off by setting",))
+    if chat is None:
+        return _Generated(notes=("image keywords off: no language model is configured",))
+    if not chat.sees_images:
+        return _Generated(notes=(f"image keywords off: {chat.name} cannot see images",))
+    if uri is None:
+        return _Generated(notes=("image keywords off: the image has no file",))
+    request = ChatRequest(
+        role="keywords",
+        prompt=prompts.keywords_prompt(query.text, retrieval.max_keywords),
+        images=(await asyncio.to_thread(read_image, uri),),
+        max_tokens=KEYWORDS_TOKENS,
+        temperature=temperature,
+        json_schema=keywords_schema(retrieval.max_keywords),
+    )
+    try:
+        reply = await chat.complete(request)
+    except ModelFormatError as error:
+        return _Generated(notes=(f"image keywords not usable: {error}",))
+    found, caption = parse_keywords(reply.text)
+    keywords = choose_keywords(found, retrieval.max_keywords)
+    notes = []
+    if not keywords:
+        notes.append(f"image keywords not usable: {chat.name} gave none that can be read")
+    elif len(keywords) < len(found):
+        notes.append(f"image keywords: {len(keywords)} of {len(found)} kept")
+    return _Generated(keywords=keywords, caption=caption, notes=tuple(notes), usage=(reply.usage,))
+
+
+def _describe(
+    query: Query, made: _Generated, answer: AnswerSettings
+) -> tuple[str | None, tuple[str, ...]]:
+    """What the query's image shows, in words, and why it is not said where it is not."""
+    if query.image is None:
+        return None, ()
+    if answer.query_caption == "none":
+        return None, ("description of the attached image off: switched off by setting",)
+    if answer.query_caption == "dataset":
+        caption = one_line(query.image.caption)
+        note = "description of the attached image off: the data gives it no caption"
+    else:
+        caption = made.caption or ""
+        note = "description of the attached image off: it is only made together with keywords"
+    return (caption, ()) if caption else (None, (note,))
