@@ -5,6 +5,7 @@ the rest is encoded, and only when the collections hold exactly the manifest's r
 record and aliases point to them. Nothing on the way calls a language model.
 """
 
+import logging
 import os
 import re
 import time
@@ -33,6 +34,10 @@ from vmem.types import Dialogue, Image, Modality, Round, UnitKind
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, what is done and what there is to do."""
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,7 @@ class BuildReport:
 def build_bank(
     bank: Bank,
     dialogues: Sequence[Dialogue],
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = _silent,
 ) -> BuildReport:
     """Make a bank hold exactly these dialogues.
 
@@ -170,7 +175,9 @@ def _refuse_unknown_rounds(bank: Bank, dialogues: Sequence[Dialogue]) -> None:
         for round_ in dialogue.rounds
     }
     for info in bank.memories():
-        appended = bank.catalogue.rounds(bank.record.name, info.id, after_version=BUILT_VERSION)
+        appended = bank.catalogue.rounds(
+            bank.record.name, info.id, after_version=info.built_version
+        )
         unknown = [r for r in appended if (info.id, r.id, round_digest(r)) not in known]
         if unknown:
             raise StoreError(
@@ -178,10 +185,6 @@ def _refuse_unknown_rounds(bank: Bank, dialogues: Sequence[Dialogue]) -> None:
                 f" does not know, the first {unknown[0].id} of memory {info.id}:"
                 " build into another bank, or add them to the data"
             )
-
-
-BUILT_VERSION = 1
-"""The log version of a memory as a build leaves it."""
 
 
 def _collections(record: BankRecord, manifest: Manifest) -> dict[Modality, str]:
@@ -294,13 +297,14 @@ def _ray(settings: BuildSettings) -> Iterator[None]:
         yield
         return
     if settings.address:
-        ray.init(address=settings.address, log_to_driver=False)
+        ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         needed = settings.cpus * max(settings.text_actors, settings.image_actors)
         ray.init(
             num_cpus=max(os.cpu_count() or 1, int(needed) + 2),  # reads need a CPU beside actors
             include_dashboard=False,
             log_to_driver=False,
+            logging_level=logging.ERROR,
             object_store_memory=LOCAL_OBJECT_STORE_BYTES,
             _node_ip_address="127.0.0.1",
         )

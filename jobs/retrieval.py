@@ -42,7 +42,7 @@ def evaluate(
     settings: Settings,
     *,
     workers: int = 1,
-    progress: Callable[[int], None] = lambda count: None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Outcome]:
     """Search for every question's evidence, in the order of the benchmark's questions.
 
@@ -70,7 +70,8 @@ def evaluate(
             results = (future.result() for future in futures)
         for done in results:
             outcomes |= {outcome.question.id: outcome for outcome in done}
-            progress(len(done))
+            if progress:
+                progress(len(done))
     return [outcomes[question.id] for question in benchmark.questions]
 
 

@@ -22,6 +22,7 @@ from vmem.stores.hot import HotMemory, UnitTable
 from vmem.stores.images import ImageStore
 from vmem.stores.milvus import MilvusStore
 from vmem.stores.rows import unit_digest, unit_rows
+from vmem.stores.searched import MilvusMemory
 from vmem.stores.unit_rows import unit_key
 from vmem.types import Answer, Image, Modality, Query, Retrieval, Round, Turn, Unit
 
@@ -60,8 +61,18 @@ class Bank:
         """Close."""
         self.close()
 
+    async def close_chat(self) -> None:
+        """Stop the backbone, where one was used; its event loop must still run."""
+        if "parts" in self.__dict__ and self.parts.chat:
+            await self.parts.chat.close()
+
+    def reload(self) -> None:
+        """Forget what was read of the bank; a build calls this after its switch."""
+        self.__dict__.pop("record", None)
+        self._hot.clear()
+
     def close(self) -> None:
-        """Release stores; call `await parts.chat.close()` before, where a model was used."""
+        """Release the stores."""
         if "store" in self.__dict__:
             self.store.close()
         self.catalogue.close()
@@ -252,6 +263,16 @@ class Bank:
 
     def _load(self, memory_id: str, rounds: tuple[Round, ...]) -> SearchableMemory:
         units = [unit for round_ in rounds for unit in to_units(round_, self.settings.units)]
+        if len(units) > self.settings.store.exact_limit:
+            return MilvusMemory(
+                rounds,
+                [unit for unit in units if unit.modality is Modality.TEXT],
+                self.settings.retrieval.lexical,
+                store=self.store,
+                memory_id=memory_id,
+                text_collection=self.record.text_collection,
+                image_collection=self.record.image_collection,
+            )
         text = self._table(self.record.text_collection, memory_id, units, Modality.TEXT)
         image = self._table(self.record.image_collection, memory_id, units, Modality.IMAGE)
         return HotMemory(rounds, text, image, self.settings.retrieval.lexical)

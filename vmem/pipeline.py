@@ -169,7 +169,9 @@ async def _make_probes(
             if signal in SPARSE:
                 probes[signal] = str(anchor)
             elif signal is Signal.VISUAL_BY_TEXT:
-                probes[signal] = await _encode_by_text_tower(str(anchor), parts, watch)
+                if isinstance(parts.image_encoder, TextTower):
+                    tower = parts.image_encoder
+                    probes[signal] = await _encode_by_text_tower(str(anchor), tower, watch)
             else:
                 if anchor not in encoding:
                     encoding[anchor] = asyncio.create_task(_encode(anchor, parts, watch))
@@ -184,7 +186,7 @@ def _known_anchors(
     query: Query, route: Route, parts: Parts, settings: Settings
 ) -> list[str | Image]:
     """What will be encoded whatever the model says."""
-    signals = settings.retrieval.signals[route.case]
+    signals = settings.retrieval.signals.get(route.case, ())
     known: list[str | Image] = []
     if query.image and query.image.uri and Signal.VISUAL in signals:
         known.append(query.image)
@@ -208,11 +210,9 @@ def _encode_picture(image: Image, parts: Parts) -> Vectors:
     return _only(parts.image_encoder.encode([picture]))
 
 
-async def _encode_by_text_tower(text: str, parts: Parts, watch: Stopwatch) -> Vectors:
-    if not isinstance(parts.image_encoder, TextTower):
-        raise ConfigError("this image encoder has no text tower: leave visual_by_text out")
+async def _encode_by_text_tower(text: str, tower: TextTower, watch: Stopwatch) -> Vectors:
     with watch.time("encode"):
-        return _only(await asyncio.to_thread(parts.image_encoder.encode_text, [text]))
+        return _only(await asyncio.to_thread(tower.encode_text, [text]))
 
 
 def _only(vectors_ND: Vectors) -> Vectors:

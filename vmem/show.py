@@ -16,6 +16,9 @@ from vmem.rounds import show_round
 from vmem.stores.catalogue import Bank, MemoryInfo
 from vmem.types import Answer, Image, RankedRound, Retrieval, Round, Signal
 
+SHOWN = 30
+"""Ranked rounds printed at most."""
+
 console = Console()
 errors = Console(stderr=True)
 
@@ -48,10 +51,10 @@ def print_summary(summary: Summary, title: str) -> None:
         overall.add_row(name, f"{questions.mean:.3f}", _span(questions), _span(dialogues))
     console.print(overall)
     groups = Table(title="by category and case (95% over questions)", title_justify="left")
-    for column in ("", "asked", "scored", *_GROUP_SCORES):
-        groups.add_column(column)
+    for column in ("", "scored", *_GROUP_SCORES.values()):
+        groups.add_column(column, no_wrap=True)
     for name, group in {**summary.by_category, **summary.by_case}.items():
-        groups.add_row(name, str(group.questions), str(group.with_evidence), *_cells(group))
+        groups.add_row(name, str(group.with_evidence), *_cells(group))
     console.print(groups)
     if summary.excluded:
         console.print(f"{summary.excluded:,} questions of excluded categories are not scored.")
@@ -59,7 +62,14 @@ def print_summary(summary: Summary, title: str) -> None:
         errors.print(f"[bold red]{summary.failed:,} questions failed: these scores are invalid.[/]")
 
 
-_GROUP_SCORES = ("recall@1", "recall@5", "recall@12", "recall+neighbours", "hit@12", "mrr")
+_GROUP_SCORES = {
+    "recall@1": "R@1",
+    "recall@5": "R@5",
+    "recall@12": "R@12",
+    "recall+neighbours": "+ neigh.",
+    "hit@12": "hit",
+    "mrr": "MRR",
+}
 
 
 def _cells(group: Group) -> list[str]:
@@ -68,7 +78,7 @@ def _cells(group: Group) -> list[str]:
     cells = []
     for name in _GROUP_SCORES:
         questions, _ = group.scores[name]
-        wide = name in {"recall@12", "recall+neighbours"}
+        wide = name == "recall@12"
         cells.append(
             f"{questions.mean:.3f} {_span(questions)}" if wide else f"{questions.mean:.3f}"
         )
@@ -122,16 +132,20 @@ def answer_as_dict(answer: Answer, rounds: Sequence[Round]) -> dict[str, Any]:
     }
 
 
-def print_answer(answer: Answer, rounds: Sequence[Round], *, explain: bool) -> None:
+def print_answer(
+    answer: Answer, rounds: Sequence[Round], *, explain: bool, most: int = SHOWN
+) -> None:
     """An answer, with the steps to it where asked."""
     if explain:
-        print_retrieval(answer.retrieval, rounds, explain=True)
+        print_retrieval(answer.retrieval, rounds, explain=True, most=most)
     console.print(Panel(Text(answer.text), title="answer", title_align="left"))
     sources = ", ".join(rounds[p].id for p in answer.retrieval.context.found)
     console.print(Text(f"from rounds {sources}", style="dim"))
 
 
-def print_retrieval(found: Retrieval, rounds: Sequence[Round], *, explain: bool) -> None:
+def print_retrieval(
+    found: Retrieval, rounds: Sequence[Round], *, explain: bool, most: int = SHOWN
+) -> None:
     """Ranked rounds, and where asked the route, the anchors and the ranks by signal."""
     if explain:
         _print_route(found)
@@ -143,7 +157,7 @@ def print_retrieval(found: Retrieval, rounds: Sequence[Round], *, explain: bool)
     for signal in signals:
         table.add_column(signal.value.replace("_", "\n"), justify="right")
     table.add_column("what was said", overflow="fold")
-    for rank, item in enumerate(_shown(found), 1):
+    for rank, item in enumerate(_shown(found)[:most], 1):
         round_ = rounds[item.position]
         ranks = [str(item.ranks.get(signal, "·")) for signal in signals]
         shown = Text(_shortened(show_round(round_, item.units)))
@@ -185,10 +199,7 @@ def print_memories(banks: Sequence[tuple[Bank, Sequence[MemoryInfo]]], *, as_jso
 
 def _shown(found: Retrieval) -> Sequence[RankedRound]:
     chosen = set(found.context.found)
-    return [item for item in found.ranked if item.position in chosen][:SHOWN]
-
-
-SHOWN = 30
+    return [item for item in found.ranked if item.position in chosen]
 
 
 def _print_route(found: Retrieval) -> None:

@@ -10,9 +10,13 @@ import numpy.typing as npt
 
 from vmem.config import LexicalSettings
 from vmem.errors import StoreError
-from vmem.ports import Mask, Positions, UnitScores, Vectors
+from vmem.ports import Mask, Positions, Scores, UnitScores, Vectors
 from vmem.stores.lexical import LexicalIndex
-from vmem.types import Modality, Round, Signal, Unit, UnitKind
+from vmem.types import Round, Signal, Unit, UnitKind
+
+SPARSE_SIGNALS = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
+CAPTION_SIGNALS = {Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE}
+VISUAL_SIGNALS = {Signal.VISUAL, Signal.VISUAL_BY_TEXT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +37,78 @@ class UnitTable:
             raise StoreError(f"{len(self.units)} units but {len(self.vectors_UD)} vectors")
 
 
-class HotMemory:
-    """A `SearchableMemory` held in arrays.
+class TextLanes:
+    """What every memory keeps in process: its rounds, and BM25 over its texts.
+
+    Args:
+        rounds: All rounds, by position.
+        text: Text, audio and caption units, in order of rounds.
+        lexical: How BM25 reads the texts.
+    """
+
+    def __init__(
+        self, rounds: Sequence[Round], text: Sequence[Unit], lexical: LexicalSettings
+    ) -> None:
+        self.rounds = rounds
+        self._text = text
+        self._lexical = lexical
+        self.has_image_R: Mask = np.array([bool(r.images) for r in rounds], dtype=bool)
+        self._text_position_U, self._text_ids = _columns(text)
+        self._is_caption_U: Mask = np.array(
+            [unit.kind is UnitKind.CAPTION for unit in text], dtype=bool
+        )
+
+    def _sparse(
+        self, signal: Signal, anchor: str, candidate_R: Mask | None, with_captions: bool
+    ) -> UnitScores:
+        if signal is Signal.TEXT_SPARSE and self._lexical.level == "round":
+            score_R = self._round_index.scores(anchor)
+            rounds = UnitScores(
+                unit_ids=self._round_ids, position_U=np.arange(len(self.rounds)), score_U=score_R
+            )
+            return _among(rounds, candidate_R, score_R > 0)
+        score_U = self._unit_index.scores(anchor)
+        kept_U = score_U > 0
+        searched_U = self._searched(signal, with_captions)
+        if searched_U is not None:
+            kept_U &= searched_U
+        return _among(self._scored(score_U), candidate_R, kept_U)
+
+    def _scored(self, score_U: Scores) -> UnitScores:
+        return UnitScores(
+            unit_ids=self._text_ids, position_U=self._text_position_U, score_U=score_U
+        )
+
+    def _searched(self, signal: Signal, with_captions: bool) -> Mask | None:
+        """Which text units a signal scores; None is all of them."""
+        if signal in CAPTION_SIGNALS:
+            return self._is_caption_U
+        return None if with_captions else ~self._is_caption_U
+
+    @cached_property
+    def _round_ids(self) -> npt.NDArray[np.object_]:
+        return np.array([round_.id for round_ in self.rounds], dtype=object)
+
+    @cached_property
+    def _unit_index(self) -> LexicalIndex:
+        dates = [self._date(unit.position) for unit in self._text]
+        texts = [f"{unit.text}{day}" for unit, day in zip(self._text, dates, strict=True)]
+        return LexicalIndex(texts, self._lexical)
+
+    @cached_property
+    def _round_index(self) -> LexicalIndex:
+        texts = [self._date(position) for position in range(len(self.rounds))]
+        for unit in self._text:
+            if unit.kind is not UnitKind.CAPTION:
+                texts[unit.position] = f"{unit.text} {texts[unit.position]}"
+        return LexicalIndex(texts, self._lexical)
+
+    def _date(self, position: int) -> str:
+        return spelled_date(self.rounds[position].time) if self._lexical.session_date else ""
+
+
+class HotMemory(TextLanes):
+    """A `SearchableMemory` held in arrays and searched exactly.
 
     Args:
         rounds: All rounds, by position.
@@ -50,16 +124,10 @@ class HotMemory:
         image: UnitTable,
         lexical: LexicalSettings,
     ) -> None:
-        self.rounds = rounds
-        self.text = text
-        self.image = image
-        self._lexical = lexical
-        self.has_image_R: Mask = np.array([bool(r.images) for r in rounds], dtype=bool)
-        self._text_position_U, self._text_ids = _columns(text.units)
-        self._image_position_U, self._image_ids = _columns(image.units)
-        self._is_caption_U: Mask = np.array(
-            [unit.kind is UnitKind.CAPTION for unit in text.units], dtype=bool
-        )
+        super().__init__(rounds, text.units, lexical)
+        self._text_vectors_UD = text.vectors_UD
+        self._image_vectors_IE = image.vectors_UD
+        self._image_position_I, self._image_ids = _columns(image.units)
 
     def score(
         self,
@@ -71,76 +139,24 @@ class HotMemory:
         with_captions: bool,
     ) -> UnitScores:
         """Score all units of the signal in candidate rounds; see `SearchableMemory.score`."""
-        if signal in {Signal.VISUAL, Signal.VISUAL_BY_TEXT}:
-            scores = UnitScores(
+        if signal in SPARSE_SIGNALS:
+            return self._sparse(signal, text_anchor(anchor), candidate_R, with_captions)
+        vector_D = vector_anchor(anchor)
+        if signal in VISUAL_SIGNALS:
+            pictures = UnitScores(
                 unit_ids=self._image_ids,
-                position_U=self._image_position_U,
-                score_U=self.image.vectors_UD @ _vector(anchor),
+                position_U=self._image_position_I,
+                score_U=self._image_vectors_IE @ vector_D,
             )
-            return _among(scores, candidate_R, None)
-        captions = signal in {Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE}
-        if signal is Signal.TEXT_SPARSE and self._lexical.level == "round":
-            return _among(self._round_scores(_text(anchor)), candidate_R, None)
-        if signal in {Signal.TEXT_DENSE, Signal.CAPTION_DENSE}:
-            score_U = self.text.vectors_UD @ _vector(anchor)
-            kept_U = None
-        else:
-            score_U = self._unit_index.scores(_text(anchor))
-            kept_U = score_U > 0
-        if captions:
-            kept_U = self._is_caption_U if kept_U is None else kept_U & self._is_caption_U
-        elif not with_captions:
-            kept_U = ~self._is_caption_U if kept_U is None else kept_U & ~self._is_caption_U
-        scores = UnitScores(
-            unit_ids=self._text_ids, position_U=self._text_position_U, score_U=score_U
-        )
-        return _among(scores, candidate_R, kept_U)
-
-    def _round_scores(self, anchor: str) -> UnitScores:
-        score_R = self._round_index.scores(anchor)
-        scores = UnitScores(
-            unit_ids=self._round_ids, position_U=np.arange(len(self.rounds)), score_U=score_R
-        )
-        return _among(scores, None, score_R > 0)
-
-    @cached_property
-    def _round_ids(self) -> npt.NDArray[np.object_]:
-        return np.array([round_.id for round_ in self.rounds], dtype=object)
-
-    @cached_property
-    def _unit_index(self) -> LexicalIndex:
-        dates = [self._date(unit.position) for unit in self.text.units]
-        texts = [f"{unit.text}{day}" for unit, day in zip(self.text.units, dates, strict=True)]
-        return LexicalIndex(texts, self._lexical)
-
-    @cached_property
-    def _round_index(self) -> LexicalIndex:
-        texts = [self._date(position) for position in range(len(self.rounds))]
-        for unit in self.text.units:
-            if unit.kind is not UnitKind.CAPTION:
-                texts[unit.position] = f"{unit.text} {texts[unit.position]}"
-        return LexicalIndex(texts, self._lexical)
-
-    def _date(self, position: int) -> str:
-        return spelled_date(self.rounds[position].time) if self._lexical.session_date else ""
+            return _among(pictures, candidate_R, None)
+        scored = self._scored(self._text_vectors_UD @ vector_D)
+        return _among(scored, candidate_R, self._searched(signal, with_captions))
 
 
 def spelled_date(time: str) -> str:
     """An ISO time's date as people write and as files do: ` 8 May 2023 2023-05-08`."""
     day = date.fromisoformat(time[:10])
     return f" {day.day} {day:%B} {day.year} {day.isoformat()}"
-
-
-def tables(
-    units: Sequence[Unit], text_vectors_UD: Vectors, image_vectors_UD: Vectors
-) -> tuple[UnitTable, UnitTable]:
-    """Units of both indexes, in order, with the vectors of each."""
-    text = tuple(unit for unit in units if unit.modality is Modality.TEXT)
-    image = tuple(unit for unit in units if unit.modality is Modality.IMAGE)
-    return (
-        UnitTable(units=text, vectors_UD=text_vectors_UD),
-        UnitTable(units=image, vectors_UD=image_vectors_UD),
-    )
 
 
 def _columns(units: Sequence[Unit]) -> tuple[Positions, npt.NDArray[np.object_]]:
@@ -161,13 +177,15 @@ def _among(scores: UnitScores, candidate_R: Mask | None, kept_U: Mask | None) ->
     )
 
 
-def _vector(anchor: str | Vectors) -> Vectors:
+def vector_anchor(anchor: str | Vectors) -> Vectors:
+    """The anchor of a dense signal."""
     if isinstance(anchor, str):
         raise StoreError("a dense signal takes a vector, not a text")
     return anchor
 
 
-def _text(anchor: str | Vectors) -> str:
+def text_anchor(anchor: str | Vectors) -> str:
+    """The anchor of a sparse signal."""
     if not isinstance(anchor, str):
         raise StoreError("a sparse signal takes a text, not a vector")
     return anchor
