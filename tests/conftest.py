@@ -1,4 +1,4 @@
-"""Real services for the tests: a Milvus server and a PostgreSQL, started once a run."""
+"""Shared by all tests: real services, started once a run, and threads that start together."""
 
 import os
 import shutil
@@ -7,17 +7,38 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 START_TIMEOUT_S = 120
+StartMilvusLite = Callable[..., tuple[subprocess.Popen[bytes], str]]
+
+
+@pytest.fixture
+def at_once() -> Callable[[Sequence[Callable[[], object]]], None]:
+    """Runs tasks in threads that start together, and raises the first error."""
+
+    def run(tasks: Sequence[Callable[[], object]]) -> None:
+        start = threading.Barrier(len(tasks))
+
+        def task_at_start(task: Callable[[], object]) -> None:
+            start.wait()
+            task()
+
+        with ThreadPoolExecutor(len(tasks)) as threads:
+            for done in [threads.submit(task_at_start, task) for task in tasks]:
+                done.result()
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -30,22 +51,33 @@ def milvus_server() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def milvus_lite_server() -> Iterator[str]:
+def milvus_lite_server(start_milvus_lite: StartMilvusLite) -> Iterator[str]:
     """The address of a Milvus Lite folder that several processes share."""
     with tempfile.TemporaryDirectory(prefix="vmem-lite-") as folder:
-        [port] = _free_ports(1)
+        process, uri = start_milvus_lite(Path(folder))
+        yield uri
+        end_group(process)
+
+
+@pytest.fixture(scope="session")
+def start_milvus_lite() -> StartMilvusLite:
+    """Starts a server of Milvus Lite; returns its process and address."""
+
+    def start(folder: Path, port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
+        port = port or _free_ports(1)[0]
         command = Path(sys.executable).with_name("milvus-lite")
         options = ["--data-dir", f"{folder}/units.db", "--host", "127.0.0.1", "--port", str(port)]
-        with (Path(folder) / "log").open("wb") as log:
+        with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [command, "server", *options], stdout=log, stderr=log, start_new_session=True
             )
         if not _wait_for(lambda: process.poll() is not None or _listens(port)):
             end_group(process)
         if process.poll() is not None:
-            pytest.fail(f"milvus-lite did not start: {(Path(folder) / 'log').read_text()}")
-        yield f"http://127.0.0.1:{port}"
-        end_group(process)
+            pytest.fail(f"milvus-lite did not start: {(folder / 'log').read_text()}")
+        return process, f"http://127.0.0.1:{port}"
+
+    return start
 
 
 @pytest.fixture(scope="session")

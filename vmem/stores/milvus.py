@@ -332,6 +332,7 @@ class MilvusStore:
         try:
             yield
         except (MilvusException, grpc.RpcError) as error:
+            self._widths.clear()  # a Lite server that was started again has nothing loaded
             message = error.message if isinstance(error, MilvusException) else str(error)
             reason = (message.strip().splitlines() or ["no reason given"])[0][:300]
             raise StoreError(f"Milvus at {self._place} could not {what}: {reason}") from error

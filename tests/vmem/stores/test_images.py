@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -19,6 +18,7 @@ from vmem.errors import ConfigError, ImageError, StoreError
 from vmem.images import decode_image, read_image
 from vmem.stores.images import ImageStore
 
+AtOnce = Callable[[list[Callable[[], object]]], None]
 ROOT = Path(__file__).parents[3]
 DIGEST = "ab" + "0" * 62
 
@@ -130,15 +130,11 @@ def test_an_object_that_is_there_is_left_alone(folder: Path) -> None:
     assert Path(uri).stat().st_mtime == 1
 
 
-def test_threads_that_put_the_same_picture_agree(folder: Path) -> None:
+def test_threads_that_put_the_same_picture_agree(folder: Path, at_once: AtOnce) -> None:
     store = ImageStore(str(folder))
     data = picture(side=500)
     found: list[tuple[str, str]] = []
-    threads = [threading.Thread(target=lambda: found.append(store.put(data))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once([lambda: found.append(store.put(data))] * 8)
     assert len(found) == 8
     assert len(set(found)) == 1
     assert [path.name for path in folder.rglob("*.*")] == [Path(found[0][1]).name]

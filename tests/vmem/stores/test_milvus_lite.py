@@ -2,17 +2,19 @@
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from vmem.errors import StoreBusyError, StoreError
-from vmem.stores.milvus import MilvusStore, UnitRow
+from vmem.stores.milvus import Hit, MilvusStore, UnitRow
 from vmem.types import UnitKind
 
+AtOnce = Callable[[list[Callable[[], object]]], None]
 ROOT = Path(__file__).parents[3]
 
 
@@ -45,55 +47,66 @@ def store(folder: str) -> Iterator[MilvusStore]:
     store.close()
 
 
-def in_another_process(code: str, *arguments: str) -> list[str]:
-    """The lines that code prints in a process of its own, with this module's names."""
-    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    command = [sys.executable, "-c", f"{prelude}from {Path(__file__).stem} import *\n{code}"]
-    done = subprocess.run(
-        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stderr == ""
-    return done.stdout.splitlines()
-
-
-OPEN = """
+PRELUDE = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from {Path(__file__).stem} import *
+"""
+TAKES_TURNS = f"""{PRELUDE}
 try:
-    store = MilvusStore(sys.argv[1])
-    print(store.count("units"))
-    store.close()
-except StoreError as error:
-    print(type(error).__name__, error)
-"""
-
-
-def test_another_process_is_told_that_the_folder_is_taken(store: MilvusStore, folder: str) -> None:
-    store.upsert("units", [unit_row(0)])
-    [told] = in_another_process(OPEN, folder)
-    assert told.startswith(f"StoreBusyError {folder} is in use by another process")
-    store.close()
-    assert in_another_process(OPEN, folder) == ["1"]
-
-
-def test_this_process_is_told_that_another_has_the_folder(folder: str) -> None:
-    holder = """
+    MilvusStore(sys.argv[1])
+except StoreBusyError as error:
+    print(error, flush=True)
+sys.stdin.readline()
 store = MilvusStore(sys.argv[1])
-print("open", flush=True)
-sys.stdin.read()
+print(store.count("units"), flush=True)
+sys.stdin.readline()
+store.close()
 """
-    prelude = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    code = f"{prelude}from {Path(__file__).stem} import *\n{holder}"
+FILLS_THE_DISK = f"""{PRELUDE}
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = MilvusStore(sys.argv[1])
+store.create("units", 4)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+for position in range(10):
+    try:
+        store.upsert("units", [unit_row(position, text="x" * 20_000)])
+        print(position)
+    except StoreError as error:
+        print(error)
+        break
+try:
+    store.flush("units")
+except StoreError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.upsert("units", [unit_row(100)])
+print(100)
+store.close()
+"""
+
+
+def test_processes_take_turns_and_are_told_so(store: MilvusStore, folder: str) -> None:
+    store.upsert("units", [unit_row(0)])
     with subprocess.Popen(
-        [sys.executable, "-c", code, folder],
+        [sys.executable, "-c", TAKES_TURNS, folder],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "open\n"
-        with pytest.raises(StoreBusyError, match="milvus-lite server"):
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        told = other.stdout.readline()
+        assert told.startswith(f"{folder} is in use by another process; end it, or share")
+        store.close()
+        print(file=other.stdin, flush=True)
+        assert other.stdout.readline() == "1\n"
+        with pytest.raises(StoreBusyError, match="`milvus-lite server`"):
             MilvusStore(folder)
-        process.communicate("")
+        assert other.communicate("\n") == ("", "")
     MilvusStore(folder).close()
 
 
@@ -115,13 +128,15 @@ def test_rows_outlive_the_process(store: MilvusStore, folder: str) -> None:
     again.close()
 
 
-def test_threads_that_write_at_once_lose_nothing(store: MilvusStore, folder: str) -> None:
+def test_threads_that_write_at_once_lose_nothing(
+    store: MilvusStore, folder: str, at_once: AtOnce
+) -> None:
     def write(name: str) -> None:
         for start in range(0, 100, 10):
             store.upsert("units", [unit_row(n, name) for n in range(start, start + 10)])
             store.flush("units")
 
-    _at_once([lambda name=f"d{n}": write(name) for n in range(4)])
+    at_once([partial(write, f"d{n}") for n in range(4)])
     store.close()
     again = MilvusStore(folder)
     assert {f"d{n}": again.count("units", f"d{n}") for n in range(4)} == {
@@ -131,32 +146,17 @@ def test_threads_that_write_at_once_lose_nothing(store: MilvusStore, folder: str
 
 
 def test_a_full_disk_is_told_and_loses_no_row_that_was_written(folder: str) -> None:
-    fill = """
-import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = MilvusStore(sys.argv[1])
-store.create("units", 4)
-resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
-for position in range(10):
-    try:
-        store.upsert("units", [unit_row(position, text="x" * 20_000)])
-        print(position)
-    except StoreError as error:
-        print(type(error).__name__, error)
-        break
-try:
-    store.flush("units")
-except StoreError as error:
-    print(type(error).__name__, error)
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-store.upsert("units", [unit_row(100)])
-print(100)
-store.close()
-"""
-    lines = in_another_process(fill, folder)
+    filled = subprocess.run(
+        [sys.executable, "-c", FILLS_THE_DISK, folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = filled.stdout.splitlines()
     assert [line for line in lines if not line.isdigit()] == [
-        f"StoreError Milvus at {folder} could not write 1 rows to units: [Errno 27] File too large",
-        f"StoreError Milvus at {folder} could not flush units: [Errno 27] File too large",
+        f"Milvus at {folder} could not write 1 rows to units: [Errno 27] File too large",
+        f"Milvus at {folder} could not flush units: [Errno 27] File too large",
     ]
     written = [int(line) for line in lines if line.isdigit()]
     assert len(written) > 1
@@ -181,18 +181,27 @@ def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
         MilvusStore(str(tmp_path / "units.db"))
 
 
-def _at_once(tasks: list[Callable[[], None]]) -> None:
-    failures: list[BaseException] = []
+def test_a_server_that_comes_back_is_used_again(
+    tmp_path: Path, start_milvus_lite: Callable[..., tuple[subprocess.Popen[bytes], str]]
+) -> None:
+    process, uri = start_milvus_lite(tmp_path)
+    store = MilvusStore(uri, timeout_s=30)
+    store.create("units", 4)
+    store.upsert("units", [unit_row(0)])
+    process.kill()
+    process.wait()
+    with pytest.raises(StoreError, match="could not search units: Fail connecting"):
+        store.search("units", unit_row(0).vector, "d", limit=1)
+    process, _ = start_milvus_lite(tmp_path, int(uri.rpartition(":")[2]))
+    try:
+        hits = _once_connected(lambda: store.search("units", unit_row(0).vector, "d", limit=1))
+        assert [hit.position for hit in hits] == [0]
+        store.close()
+    finally:
+        process.kill()
+        process.wait()
 
-    def run(task: Callable[[], None]) -> None:
-        try:
-            task()
-        except StoreError as error:
-            failures.append(error)
 
-    threads = [threading.Thread(target=run, args=(task,)) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+@retry(retry=retry_if_exception_type(StoreError), stop=stop_after_delay(30), wait=wait_fixed(0.2))
+def _once_connected(search: Callable[[], list[Hit]]) -> list[Hit]:
+    return search()

@@ -1,0 +1,277 @@
+"""Catalogue of banks and memories, and the append-only log of their rounds (section 3.4).
+
+The log is the truth: a round is acknowledged once it is here, and an index can be made anew from
+it. Versions of a memory only grow, also when it is erased and made again or replaced by a build,
+so that nobody who compares versions takes a new memory for an old one of the same name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Unpack
+
+import sqlalchemy as sa
+
+from vmem.errors import RoundConflictError, StoreError
+from vmem.stores import statements
+from vmem.stores.checks import check_dialogues, check_memory_id, check_round
+from vmem.stores.database import Database
+from vmem.stores.records import (
+    Appended,
+    Bank,
+    BankChanges,
+    MemoryInfo,
+    bank_values,
+    check_same_encoders,
+    to_bank,
+    to_info,
+)
+from vmem.stores.round_json import (
+    dialogues_digest,
+    round_digest,
+    round_from_json,
+    round_to_json,
+)
+from vmem.stores.tables import BANKS, IMAGES, MEMORIES, ROUNDS
+from vmem.types import Dialogue, Round
+
+__all__ = [
+    "Appended",
+    "Bank",
+    "BankChanges",
+    "Catalogue",
+    "MemoryInfo",
+    "check_memory_id",
+    "dialogues_digest",
+    "round_digest",
+    "round_from_json",
+    "round_to_json",
+]
+
+
+class Catalogue:
+    """Banks, memories and rounds in SQLite or PostgreSQL; safe for several processes.
+
+    Every method may raise StoreBusyError (another writer did not finish in time) and StoreError
+    (the database cannot be reached, is damaged, or its disk is full).
+
+    Args:
+        url: A SQLAlchemy URL, such as `sqlite:///catalogue.sqlite3`.
+        busy_timeout_s: Seconds to wait for another writer.
+
+    Raises:
+        ConfigError: The URL cannot be used.
+        StoreError: The database cannot be opened, or its tables are of another version.
+    """
+
+    def __init__(self, url: str, busy_timeout_s: float = 30.0) -> None:
+        self._database = Database(url, busy_timeout_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._database.close()
+
+    def ensure_bank(self, bank: Bank) -> Bank:
+        """Create a bank, or return the record of the one that has its name.
+
+        Raises:
+            EncoderMismatchError: It was made with other encoders or unit settings.
+        """
+        held = self.bank(bank.name)
+        if held is None:
+            with self._database.writing(f"create bank {bank.name}") as connection:
+                statements.insert_if_missing(connection, BANKS, bank_values(bank))
+            held = self.bank(bank.name) or bank
+        check_same_encoders(held, bank)
+        return held
+
+    def bank(self, name: str) -> Bank | None:
+        """A bank's record, or None."""
+        return next((bank for bank in self.banks() if bank.name == name), None)
+
+    def banks(self) -> list[Bank]:
+        """All banks, by name."""
+        with self._database.reading("list banks") as connection:
+            rows = connection.execute(sa.select(BANKS)).mappings().all()
+        return sorted((to_bank(row) for row in rows), key=lambda bank: bank.name)
+
+    def update_bank(self, name: str, **changes: Unpack[BankChanges]) -> None:
+        """Change a bank's record.
+
+        Raises:
+            StoreError: There is no such bank.
+        """
+        with self._database.writing(f"change bank {name}") as connection:
+            statements.lock_bank(connection, name)
+            statements.update_bank(connection, name, dict(changes))
+
+    def memories(self, bank: str) -> list[MemoryInfo]:
+        """All memories of a bank, by id; none where there is no such bank."""
+        with self._database.reading(f"list the memories of bank {bank}") as connection:
+            query = sa.select(MEMORIES).where(MEMORIES.c.bank == bank)
+            rows = connection.execute(query).mappings().all()
+        return sorted((to_info(row) for row in rows), key=lambda info: info.id)
+
+    def memory(self, bank: str, memory_id: str) -> MemoryInfo:
+        """One memory.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+        """
+        with self._database.reading(f"look up memory {memory_id!r}") as connection:
+            return statements.find(connection, bank, memory_id)
+
+    def create_memory(self, bank: str, memory_id: str) -> MemoryInfo:
+        """Make an empty memory, or return the one that has its id.
+
+        Raises:
+            DataError: The id cannot name a memory.
+            StoreError: There is no such bank.
+        """
+        check_memory_id(memory_id)
+        with self._database.writing(f"create memory {memory_id}") as connection:
+            return statements.lock_or_create(connection, bank, memory_id)
+
+    def append(self, bank: str, memory_id: str, rounds: Sequence[Round]) -> Appended:
+        """Add rounds at the end of a memory, all or none; a memory that is missing is made.
+
+        Positions go on from the end, whatever positions the rounds come with. A round that is
+        there already, by id and content, is no change.
+
+        Raises:
+            RoundConflictError: A round id is taken by a round of other content.
+            DataError: The memory's id, or a round's id, session or time cannot be kept.
+            StoreError: There is no such bank.
+        """
+        check_memory_id(memory_id)
+        digests = [round_digest(check_round(round_)) for round_ in rounds]
+        with self._database.writing(f"append to memory {memory_id}") as connection:
+            info = statements.lock_or_create(connection, bank, memory_id)
+            known = statements.known_digests(connection, info, [round_.id for round_ in rounds])
+            added: list[Round] = []
+            for round_, digest in zip(rounds, digests, strict=True):
+                held = known.get(round_.id)
+                if held is None:
+                    known[round_.id] = digest
+                    added.append(replace(round_, position=info.rounds + len(added)))
+                elif held != digest:
+                    raise RoundConflictError(
+                        f"memory {memory_id} has a round {round_.id} of other content; rounds "
+                        "never change, so give the new one another id"
+                    )
+            if not added:
+                return Appended(version=info.version, added=(), unchanged=len(rounds))
+            version = info.version + 1
+            statements.insert_rounds(connection, info, added, version)
+        return Appended(version=version, added=tuple(added), unchanged=len(rounds) - len(added))
+
+    def rounds(
+        self, bank: str, memory_id: str, after_version: int = 0, up_to_version: int | None = None
+    ) -> tuple[Round, ...]:
+        """Rounds by position: all of them, or those that came after one version up to another.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+        """
+        with self._database.reading(f"read the rounds of memory {memory_id!r}") as connection:
+            info = statements.find(connection, bank, memory_id)
+            query = (
+                sa.select(ROUNDS.c.payload)
+                .where(*statements.of_memory(ROUNDS, info), ROUNDS.c.version > after_version)
+                .order_by(ROUNDS.c.position)
+            )
+            if up_to_version is not None:
+                query = query.where(ROUNDS.c.version <= up_to_version)
+            payloads = connection.scalars(query).all()
+        return tuple(round_from_json(payload) for payload in payloads)
+
+    def mark_indexed(self, bank: str, memory_id: str, version: int) -> None:
+        """Note that the index holds a memory's rounds up to a version; it never goes back.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+            StoreError: The memory has not come to that version.
+        """
+        with self._database.writing(f"mark memory {memory_id!r} as indexed") as connection:
+            info = statements.find(connection, bank, memory_id, lock=True)
+            if version > info.version:
+                raise StoreError(
+                    f"memory {memory_id} is at version {info.version}, so version {version} "
+                    "cannot be indexed; was it erased meanwhile?"
+                )
+            statements.update_memory(
+                connection, info, indexed_version=max(version, info.indexed_version)
+            )
+
+    def delete_memory(self, bank: str, memory_id: str) -> None:
+        """Erase a memory with its rounds.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+        """
+        with self._database.writing(f"erase memory {memory_id!r}") as connection:
+            statements.find(connection, bank, memory_id)
+            first = statements.lock_bank(connection, bank)
+            info = statements.find(connection, bank, memory_id, lock=True)
+            connection.execute(sa.delete(MEMORIES).where(*statements.is_memory(info)))
+            statements.update_bank(
+                connection, bank, {"first_version": max(first, info.version + 1)}
+            )
+
+    def replace_bank(
+        self,
+        bank: str,
+        dialogues: Sequence[Dialogue],
+        *,
+        text_collection: str,
+        image_collection: str,
+        manifest_digest: str,
+        expected_digest: str | None = None,
+    ) -> None:
+        """Make a bank hold exactly these dialogues, all of them indexed, in one step.
+
+        Args:
+            bank: The bank.
+            dialogues: What it is to hold; positions count from 0.
+            text_collection: Where their text units are.
+            image_collection: Where their image units are.
+            manifest_digest: The build's manifest.
+            expected_digest: The bank's digest when the build looked at it; a bank that has
+                changed since then is left alone. None replaces whatever is there.
+
+        Raises:
+            DataError: A dialogue's id cannot name a memory, or two dialogues or rounds share one.
+            StoreError: There is no such bank, or it is not the one expected.
+        """
+        check_dialogues(dialogues)
+        with self._database.writing(f"replace bank {bank}") as connection:
+            version = statements.lock_bank(connection, bank)
+            held = sa.select(MEMORIES.c.version).where(MEMORIES.c.bank == bank).with_for_update()
+            version = max(version, *(v + 1 for v in connection.scalars(held)), 1)
+            if expected_digest not in {None, statements.bank_digest(connection, bank)}:
+                raise StoreError(
+                    f"bank {bank} was appended to while it was built; run the build again"
+                )
+            connection.execute(sa.delete(MEMORIES).where(MEMORIES.c.bank == bank))
+            for dialogue in dialogues:
+                info = statements.insert_memory(connection, bank, dialogue.id, version)
+                statements.insert_rounds(connection, info, dialogue.rounds, version)
+                statements.update_memory(
+                    connection, info, indexed_version=version, built_version=version
+                )
+            changes = {
+                "text_collection": text_collection,
+                "image_collection": image_collection,
+                "manifest_digest": manifest_digest,
+                "first_version": version,
+            }
+            statements.update_bank(connection, bank, changes)
+
+    def bank_digest(self, bank: str) -> str:
+        """SHA-256 in hex over all memories and their rounds; see `dialogues_digest`."""
+        with self._database.reading(f"read the digests of bank {bank}") as connection:
+            return statements.bank_digest(connection, bank)
+
+    def image_digests(self) -> set[str]:
+        """Digests of all images that any round of any bank speaks of."""
+        with self._database.reading("list images") as connection:
+            return set(connection.scalars(sa.select(IMAGES.c.digest).distinct()))
