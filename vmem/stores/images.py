@@ -38,11 +38,12 @@ class ImageStore:
             raise ConfigError(f"store.images_url {url} cannot be used: {error}") from error
         self._root = str(root).rstrip("/")
 
-    def put(self, data: bytes) -> tuple[str, str]:
+    def put(self, data: bytes, name: str | None = None) -> tuple[str, str]:
         """Keep a picture, whole or not at all; one that is there already is left alone.
 
         Args:
             data: An encoded picture.
+            name: What errors call it; None is its digest.
 
         Returns:
             Its digest, and the URI it can be read from.
@@ -52,10 +53,10 @@ class ImageStore:
             StoreError: The store cannot be written, or is full.
         """
         digest = image_digest(data)
-        decode_image(data, digest)
+        decode_image(data, name or digest)
         folder = f"{self._root}/{digest[:2]}"
         path = f"{folder}/{digest[2:]}.{_extension(data)}"
-        with self._told(f"keep image {digest}"):
+        with self._told(f"keep image {name or digest}"):
             if self._size(path) != len(data):
                 self._files.makedirs(folder, exist_ok=True)
                 self._write(path, data)

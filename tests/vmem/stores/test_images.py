@@ -84,8 +84,10 @@ def test_what_does_not_decode_is_not_kept(url: str) -> None:
     store = ImageStore(url)
     store.put(picture())
     for data in (b"", b"no picture", picture(side=64)[:60]):
-        with pytest.raises(ImageError):
+        with pytest.raises(ImageError, match=hashlib.sha256(data).hexdigest()):
             store.put(data)
+        with pytest.raises(ImageError, match="holiday"):
+            store.put(data, "holiday.png")
     assert store.count() == 1
 
 
