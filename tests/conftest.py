@@ -48,6 +48,8 @@ def milvus_server() -> Iterator[str]:
         process, uri = start_milvus(Path(folder))
         yield uri
         end_group(process)
+        # the one file that the server writes outside its folder
+        Path(f"/tmp/milvus/server_id_{process.pid}").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

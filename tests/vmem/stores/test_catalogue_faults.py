@@ -70,7 +70,7 @@ def url(request: pytest.FixtureRequest, file: Path) -> str:
 
 def test_a_writer_that_is_killed_loses_no_acknowledged_round(url: str) -> None:
     acknowledged: list[str] = []
-    for kill in range(3):
+    for kill in range(2):
         with subprocess.Popen(
             [sys.executable, "-c", WRITER, url, str(1000 * kill)],
             cwd=ROOT,
@@ -85,14 +85,14 @@ def test_a_writer_that_is_killed_loses_no_acknowledged_round(url: str) -> None:
             acknowledged += " ".join(whole).split()
             assert process.wait() == -signal.SIGKILL
             assert partial == ""
-    assert len(acknowledged) >= 3 * 20 * 2
+    assert len(acknowledged) >= 2 * 20 * 2
     catalogue = Catalogue(url)
     rounds = catalogue.rounds("demo", "m")
     ids = [round_.id for round_ in rounds]
     assert len(ids) == len(set(ids)) == catalogue.memory("demo", "m").rounds
     assert set(acknowledged) <= set(ids)
     # at most the one append of each kill that was not acknowledged in time, and that one whole
-    assert len(ids) - len(acknowledged) in {0, 2, 4, 6}
+    assert len(ids) - len(acknowledged) in {0, 2, 4}
     assert [round_.position for round_ in rounds] == list(range(len(rounds)))
     catalogue.close()
 
