@@ -49,12 +49,11 @@ class MiniLM:
             )
         self.width = int(self._model.get_embedding_dimension())
         self.max_tokens = int(self._model.max_seq_length)
-        # Counting must not truncate, and the model's own tokenizer must not be changed while
-        # another thread encodes: so a copy counts, and the original takes its truncation now.
+        # Counting must not truncate, and turning that off on the model's own tokenizer would
+        # reach the texts that another thread encodes meanwhile: so a copy counts.
         self._counter = Tokenizer.from_str(self._model.tokenizer.backend_tokenizer.to_str())
         self._counter.no_truncation()
         self._counter.no_padding()
-        self.encode([""])
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (N, D), float32, of length 1; tokens past `max_tokens` are not read."""
