@@ -19,14 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import ray
 import ray.data
-from vmem.stores.catalogue import Bank as BankRecord
-from vmem.stores.catalogue import round_digest
 
 from jobs.encode import encode_rows, vectors_of
 from vmem.bank import Bank
 from vmem.config import BuildSettings
 from vmem.errors import ImageError, StoreError
 from vmem.images import read_image
+from vmem.stores.catalogue import Bank as BankRecord
+from vmem.stores.catalogue import round_digest
+from vmem.stores.checks import check_dialogues
 from vmem.stores.manifest import Manifest, make_manifest
 from vmem.stores.milvus import MilvusStore
 from vmem.stores.unit_rows import UnitRow
@@ -93,11 +94,15 @@ def build_bank(
 
     Raises:
         ImageError: A picture cannot be used; the bank stays as it was.
-        StoreError: The bank holds rounds that the dialogues do not, or verification failed.
+        DataError: A dialogue cannot be kept: two rounds share an id, say.
+        StoreError: The bank holds rounds that the dialogues do not, it changed meanwhile, or
+            verification failed.
         EncoderMismatchError: The bank was made with other encoders or unit settings.
     """
     start = time.perf_counter()
+    check_dialogues(dialogues)
     record = bank.record
+    held = bank.catalogue.bank_digest(record.name)
     dialogues = _keep_images(bank, dialogues, progress)
     _refuse_unknown_rounds(bank, dialogues)
     pictures = record.image_width > 0
@@ -120,7 +125,7 @@ def build_bank(
     for modality, collection in names.items():
         bank.store.flush(collection)
         _verify(bank.store, manifest, modality, collection)
-    _switch(bank, record, dialogues, manifest, names)
+    _switch(bank, record, dialogues, manifest, names, held)
     return _report(record, dialogues, manifest, start, tally=tally, encode_seconds=encode_seconds)
 
 
@@ -143,7 +148,7 @@ def _keep_images(bank: Bank, dialogues: Sequence[Dialogue], progress: Progress) 
     kept: dict[str, Image] = {}
 
     def keep(uri: str) -> tuple[str, str]:
-        return bank.images.put(read_image(uri))
+        return bank.media.put(read_image(uri), uri)
 
     with ThreadPoolExecutor() as threads:
         for uri, (digest, stored) in zip(images, threads.map(keep, images), strict=True):
@@ -269,6 +274,7 @@ def _switch(
     dialogues: Sequence[Dialogue],
     manifest: Manifest,
     names: dict[Modality, str],
+    held: str,
 ) -> None:
     """Point record and aliases to the new collections, then drop what no build needs."""
     image = names.get(Modality.IMAGE, record.image_collection)
@@ -278,6 +284,7 @@ def _switch(
         text_collection=names[Modality.TEXT],
         image_collection=image,
         manifest_digest=manifest.digest,
+        expected_digest=held,
     )
     for modality, collection in names.items():
         bank.store.switch_alias(f"{record.name}_{modality.value}_current", collection)

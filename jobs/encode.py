@@ -16,6 +16,9 @@ from vmem.memory import count_truncated
 from vmem.ports import Vectors
 from vmem.types import Modality
 
+PICTURES = 4
+"""Forward passes a batch of pictures makes: decoded pictures are large."""
+
 KEPT = ["key", "vector", "error", "truncated"]
 """What comes back of each row; the rest of it is in the manifest."""
 
@@ -79,20 +82,17 @@ def encode_rows(
         Modality.TEXT: (EncodeTexts, build.text_actors),
         Modality.IMAGE: (EncodeImages, build.image_actors),
     }[modality]
-    batch_rows = min(build.batch_rows, max(1, -(-rows.num_rows // size)))
-    blocks = max(size, -(-rows.num_rows // batch_rows))
-    encoded = (
-        ray.data.from_arrow(rows)
-        .repartition(blocks)
-        .map_batches(
-            actor,
-            fn_constructor_args=(settings,),
-            batch_size=batch_rows,
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=size),
-            num_cpus=build.cpus,
-            num_gpus=build.gpus or None,
-        )
+    most = build.batch_rows if modality is Modality.TEXT else PICTURES * settings.batch_size
+    batch_rows = max(1, min(most, -(-rows.num_rows // size)))
+    blocks = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
+    encoded = ray.data.from_arrow(blocks).map_batches(
+        actor,
+        fn_constructor_args=(settings,),
+        batch_size=None,  # a block is a batch
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=size),
+        num_cpus=build.cpus,
+        num_gpus=build.gpus or None,
     )
     yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
 

@@ -45,7 +45,7 @@ class Bank:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.catalogue = Catalogue(database_url(settings))
-        self.images = ImageStore(images_url(settings))
+        self.media = ImageStore(images_url(settings))
         self._hot: dict[str, tuple[int, SearchableMemory]] = {}
 
     def __enter__(self) -> Self:
@@ -156,7 +156,7 @@ class Bank:
         self._hot.pop(memory_id, None)
         digests = {image.digest for round_ in rounds for image in round_.images if image.digest}
         for digest in sorted(digests - self.catalogue.image_digests()):
-            self.images.delete(digest)
+            self.media.delete(digest)
 
     async def search(self, memory_id: str, query: Query) -> Retrieval:
         """Retrieve without answering.
@@ -206,7 +206,7 @@ class Bank:
     def _keep_image(self, image: Image) -> Image:
         if image.uri is None or image.digest:
             return image
-        digest, uri = self.images.put(self.parts.read_image(image.uri))
+        digest, uri = self.media.put(self.parts.read_image(image.uri), image.uri)
         return replace(image, digest=digest, uri=uri)
 
     @cached_property

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -50,7 +51,9 @@ def print_summary(summary: Summary, title: str) -> None:
     for name, (questions, dialogues) in summary.overall.scores.items():
         overall.add_row(name, f"{questions.mean:.3f}", _span(questions), _span(dialogues))
     console.print(overall)
-    groups = Table(title="by category and case (95% over questions)", title_justify="left")
+    groups = Table(
+        title="by category and case (95% over questions)", title_justify="left", box=SIMPLE_HEAD
+    )
     for column in ("", "scored", *_GROUP_SCORES.values()):
         groups.add_column(column, no_wrap=True)
     for name, group in {**summary.by_category, **summary.by_case}.items():
@@ -67,7 +70,6 @@ _GROUP_SCORES = {
     "recall@5": "R@5",
     "recall@12": "R@12",
     "recall+neighbours": "+ neigh.",
-    "hit@12": "hit",
     "mrr": "MRR",
 }
 
