@@ -1,0 +1,1 @@
+"""Batch jobs, each run as `python -m jobs.<name>` or by the `vmem` command."""

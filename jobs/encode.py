@@ -78,10 +78,8 @@ def encode_rows(
     Yields:
         Tables of `KEPT` columns, in no fixed order, until every row came back once.
     """
-    actor, size = {
-        Modality.TEXT: (EncodeTexts, build.text_actors),
-        Modality.IMAGE: (EncodeImages, build.image_actors),
-    }[modality]
+    actor: Any = EncodeTexts if modality is Modality.TEXT else EncodeImages
+    size = build.text_actors if modality is Modality.TEXT else build.image_actors
     most = build.batch_rows if modality is Modality.TEXT else PICTURES * settings.batch_size
     batch_rows = max(1, min(most, -(-rows.num_rows // size)))
     blocks = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]

@@ -10,7 +10,7 @@ from vmem.pipeline import Parts
 from vmem.ports import ChatModel, ImageEncoder, TextEncoder
 from vmem.prompts import Prompts
 from vmem.stores.hot import HotMemory, UnitTable
-from vmem.types import Case, Dialogue, Signal
+from vmem.types import Dialogue, Signal
 
 
 def make_text_encoder(settings: EncoderSettings) -> TextEncoder:
@@ -92,10 +92,9 @@ def without_image_lane(settings: Settings) -> Settings:
         case: tuple(signal for signal in active if signal is not Signal.VISUAL)
         for case, active in settings.retrieval.signals.items()
     }
-    kept: dict[Case, tuple[Signal, ...]] = {case: active for case, active in signals.items()}
     return replace(
         settings,
-        retrieval={"signals": kept},
+        retrieval={"signals": signals},
         encoders={"image": EncoderSettings(kind="none")},
     )
 

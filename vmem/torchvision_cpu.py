@@ -15,6 +15,7 @@ import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 HOOK = "vmem_torchvision_cpu"
 
@@ -22,7 +23,7 @@ HOOK = "vmem_torchvision_cpu"
 class _DeclareBeforeTorchvision(importlib.abc.MetaPathFinder):
     """Finds nothing; when torchvision is first looked for, declares its missing operators."""
 
-    library: object = None  # torch drops the schemas when their library is collected
+    library: Any = None  # torch drops the schemas when their library is collected
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if fullname != "torchvision":
@@ -31,7 +32,7 @@ class _DeclareBeforeTorchvision(importlib.abc.MetaPathFinder):
         import torch
 
         if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
-            library = torch.library.Library("torchvision", "FRAGMENT")
+            library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
             library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             type(self).library = library

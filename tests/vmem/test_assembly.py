@@ -133,7 +133,7 @@ def test_bare_units_are_shown_without_their_rounds() -> None:
         rounds(10),
         a_route(),
         RetrievalSettings(level="unit", unit_budget=3),
-        show=lambda round_, units: " ".join(units),
+        show=lambda _, units: " ".join(units),
         count_tokens=lambda text: len(text.split()),
         budget_tokens=1000,
     )

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
-from milvus_lite.server_manager import server_manager_instance  # type: ignore[import-untyped]
+import grpc
+from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, MilvusClient
 from pymilvus.exceptions import ConnectionConfigException, ErrorCode, MilvusException
 
