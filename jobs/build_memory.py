@@ -24,14 +24,13 @@ from jobs.encode import encode_rows, vectors_of
 from vmem.bank import Bank
 from vmem.config import BuildSettings
 from vmem.errors import ImageError, StoreError
-from vmem.images import read_image
 from vmem.stores.catalogue import Bank as BankRecord
 from vmem.stores.catalogue import round_digest
 from vmem.stores.checks import check_dialogues
 from vmem.stores.manifest import Manifest, make_manifest
 from vmem.stores.milvus import MilvusStore
 from vmem.stores.unit_rows import UnitRow
-from vmem.types import Dialogue, Image, Modality, Round, UnitKind
+from vmem.types import Dialogue, Modality, Round, UnitKind
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, what is done and what there is to do."""
@@ -93,7 +92,7 @@ def build_bank(
     """Make a bank hold exactly these dialogues.
 
     Raises:
-        ImageError: A picture cannot be used; the bank stays as it was.
+        ImageError, AudioError: A picture or voice message cannot be used; the bank stays as it was.
         DataError: A dialogue cannot be kept: two rounds share an id, say.
         StoreError: The bank holds rounds that the dialogues do not, it changed meanwhile, or
             verification failed.
@@ -103,7 +102,7 @@ def build_bank(
     check_dialogues(dialogues)
     record = bank.record
     held = bank.catalogue.bank_digest(record.name)
-    dialogues = _keep_images(bank, dialogues, progress)
+    dialogues = _keep_media(bank, dialogues, progress)
     _refuse_unknown_rounds(bank, dialogues)
     pictures = record.image_width > 0
     manifest = make_manifest(
@@ -136,40 +135,24 @@ class _Tally:
     truncated: int = 0
 
 
-def _keep_images(bank: Bank, dialogues: Sequence[Dialogue], progress: Progress) -> list[Dialogue]:
-    """The dialogues with every picture in the image store, under its digest."""
-    images = {
-        image.uri: image
+def _keep_media(bank: Bank, dialogues: Sequence[Dialogue], progress: Progress) -> list[Dialogue]:
+    """The dialogues with every picture and voice message in the store."""
+    with_media = {
+        (dialogue.id, round_.id): round_
         for dialogue in dialogues
         for round_ in dialogue.rounds
-        for image in round_.images
-        if image.uri and not image.digest
+        if round_.images or any(turn.audio for turn in round_.turns)
     }
-    kept: dict[str, Image] = {}
-
-    def keep(uri: str) -> tuple[str, str]:
-        return bank.media.put(read_image(uri), uri)
-
+    kept: dict[tuple[str, str], Round] = {}
     with ThreadPoolExecutor() as threads:
-        for uri, (digest, stored) in zip(images, threads.map(keep, images), strict=True):
-            kept[uri] = replace(images[uri], digest=digest, uri=stored)
-            progress("pictures", len(kept), len(images))
-
-    def moved(image: Image) -> Image:
-        found = kept.get(image.uri or "")
-        return replace(image, digest=found.digest, uri=found.uri) if found else image
-
+        moved = threads.map(bank.keep_media, with_media.values())
+        for key, round_ in zip(with_media, moved, strict=True):
+            kept[key] = round_
+            progress("media", len(kept), len(with_media))
     return [
-        replace(dialogue, rounds=tuple(_with_images(r, moved) for r in dialogue.rounds))
-        for dialogue in dialogues
+        replace(d, rounds=tuple(kept.get((d.id, round_.id), round_) for round_ in d.rounds))
+        for d in dialogues
     ]
-
-
-def _with_images(round_: Round, moved: Callable[[Image], Image]) -> Round:
-    turns = tuple(
-        replace(turn, images=tuple(moved(image) for image in turn.images)) for turn in round_.turns
-    )
-    return replace(round_, turns=turns)
 
 
 def _refuse_unknown_rounds(bank: Bank, dialogues: Sequence[Dialogue]) -> None:

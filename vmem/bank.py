@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from vmem.audio import read_audio
 from vmem.build import make_parts
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
@@ -124,7 +125,7 @@ class Bank:
             ImageError, AudioError: A picture or voice message cannot be used.
         """
         record = self.record
-        kept = [self._keep_media(round_) for round_ in rounds]
+        kept = [self.keep_media(round_) for round_ in rounds]
         appended = self.catalogue.append(record.name, memory_id, kept)
         self._index(memory_id, appended.added, appended.version)
         return appended
@@ -157,6 +158,8 @@ class Bank:
         digests = {image.digest for round_ in rounds for image in round_.images if image.digest}
         for digest in sorted(digests - self.catalogue.image_digests()):
             self.media.delete(digest)
+        for audio in sorted(_voices(rounds) - self._voices_elsewhere(rounds)):
+            self.media.delete(audio)
 
     async def search(self, memory_id: str, query: Query) -> Retrieval:
         """Retrieve without answering.
@@ -177,6 +180,17 @@ class Bank:
         check_query(query)
         return await ask(query, self.memory(memory_id), self.parts, self.settings)
 
+    def _voices_elsewhere(self, rounds: Sequence[Round]) -> set[str]:
+        """Voice messages that any memory holds; looked for only where some were erased."""
+        if not _voices(rounds):
+            return set()
+        return {
+            voice
+            for bank in self.catalogue.banks()
+            for info in self.catalogue.memories(bank.name)
+            for voice in _voices(self.catalogue.rounds(bank.name, info.id))
+        }
+
     def memory(self, memory_id: str) -> SearchableMemory:
         """A memory brought up to its log's version, ready to be searched.
 
@@ -193,15 +207,22 @@ class Bank:
         self._hot[memory_id] = (info.version, memory)
         return memory
 
-    def _keep_media(self, round_: Round) -> Round:
+    def keep_media(self, round_: Round) -> Round:
+        """The round with its pictures and voice messages in the store, voice transcribed.
+
+        Raises:
+            ImageError, AudioError: One of them cannot be used.
+            EncoderError: A voice message has no transcript and the audio extra is missing.
+        """
         return replace(round_, turns=tuple(self._keep_turn(turn) for turn in round_.turns))
 
     def _keep_turn(self, turn: Turn) -> Turn:
         images = tuple(self._keep_image(image) for image in turn.images)
-        transcript = turn.transcript
-        if turn.audio and not transcript:
-            transcript = self._transcriber.transcribe(turn.audio)
-        return replace(turn, images=images, transcript=transcript)
+        if turn.audio is None:
+            return replace(turn, images=images)
+        transcript = turn.transcript or self._transcriber.transcribe(turn.audio)
+        audio = self.media.put_audio(read_audio(turn.audio), turn.audio)
+        return replace(turn, images=images, audio=audio, transcript=transcript)
 
     def _keep_image(self, image: Image) -> Image:
         if image.uri is None or image.digest:
@@ -315,6 +336,10 @@ def database_url(settings: Settings) -> str:
 def images_url(settings: Settings) -> str:
     """The image folder's fsspec URL: the one set, or a folder in `store.home`."""
     return settings.store.images_url or str(settings.store.home / "images")
+
+
+def _voices(rounds: Sequence[Round]) -> set[str]:
+    return {turn.audio for round_ in rounds for turn in round_.turns if turn.audio}
 
 
 def _collections(record: BankRecord) -> list[tuple[str, int]]:

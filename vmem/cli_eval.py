@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,15 +44,23 @@ def eval_retrieval(
     image_lane: Annotated[
         bool, typer.Option("--image-lane/--no-image-lane", help="Search pictures by their pixels.")
     ] = True,
+    dialogue: Annotated[
+        list[str] | None, typer.Option("--dialogue", help="Only this dialogue; may be repeated.")
+    ] = None,
+    all_categories: Annotated[
+        bool, typer.Option("--all-categories", help="Score adversarial questions too.")
+    ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Evidence recall, hit, full and MRR of a setting, without a language model."""
     chosen = _settings(settings, encoders, image_lane)
-    read = read_benchmark(benchmark, data)
+    read = _only(read_benchmark(benchmark, data), dialogue or [])
     outcomes = _run(read, chosen, workers)
     _write(outcomes, out)
-    summary = summarise([_scored(outcome) for outcome in outcomes], EXCLUDED)
+    summary = summarise(
+        [_scored(outcome) for outcome in outcomes], frozenset() if all_categories else EXCLUDED
+    )
     names = [chosen.encoders.text.kind, chosen.encoders.image.kind]
     if as_json:
         run = {"benchmark": benchmark, "settings": chosen.name, "encoders": names}
@@ -71,6 +80,25 @@ def _settings(name: str, encoders: str, image_lane: bool) -> Settings:
     if encoders == "embedded":
         chosen = chosen.model_copy(update={"encoders": Encoders()})
     return chosen if image_lane else without_image_lane(chosen)
+
+
+def _only(read: Benchmark, names: Sequence[str]) -> Benchmark:
+    """The benchmark less all dialogues but those named; every one where none is named.
+
+    Raises:
+        InputError: A name is unknown.
+    """
+    known = {dialogue.id for dialogue in read.dialogues}
+    if unknown := sorted(set(names) - known):
+        raise InputError(
+            f"no dialogue is named {unknown[0]!r}; there are {', '.join(sorted(known))}"
+        )
+    kept = set(names) or known
+    return replace(
+        read,
+        dialogues=tuple(d for d in read.dialogues if d.id in kept),
+        questions=tuple(q for q in read.questions if q.dialogue_id in kept),
+    )
 
 
 def _run(read: Benchmark, settings: Settings, workers: int) -> list[Outcome]:

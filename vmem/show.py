@@ -52,7 +52,10 @@ def print_summary(summary: Summary, title: str) -> None:
         overall.add_row(name, f"{questions.mean:.3f}", _span(questions), _span(dialogues))
     console.print(overall)
     groups = Table(
-        title="by category and case (95% over questions)", title_justify="left", box=SIMPLE_HEAD
+        title="by category and case (95% over questions)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
     for column in ("", "scored", *_GROUP_SCORES.values()):
         groups.add_column(column, no_wrap=True)
@@ -69,7 +72,7 @@ _GROUP_SCORES = {
     "recall@1": "R@1",
     "recall@5": "R@5",
     "recall@12": "R@12",
-    "recall+neighbours": "+ neigh.",
+    "recall+neighbours": "+ ±W",
     "mrr": "MRR",
 }
 

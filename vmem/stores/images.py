@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 import fsspec
 from PIL import Image
 
-from vmem.errors import ConfigError, ImageError, StoreError
+from vmem.audio import audio_suffix
+from vmem.errors import AudioError, ConfigError, ImageError, StoreError
 from vmem.images import FORMATS, decode_image, image_digest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -21,7 +22,9 @@ _OBJECT = re.compile(r"(?:^|/)([0-9a-f]{2})/([0-9a-f]{62})\.[a-z]+$")
 
 
 class ImageStore:
-    """A folder of pictures, each at `<first 2 digits>/<other 62>.<format>` of its digest.
+    """A folder of pictures and voice messages, named by their digests.
+
+    Each is at `<first 2 digits>/<other 62>.<format>`.
 
     Args:
         url: A local folder or any fsspec URL, such as `s3://bucket/folder`.
@@ -54,13 +57,28 @@ class ImageStore:
         """
         digest = image_digest(data)
         decode_image(data, name or digest)
+        return digest, self._keep(data, digest, _extension(data), name)
+
+    def put_audio(self, data: bytes, name: str) -> str:
+        """Keep a voice message as `put` keeps a picture; returns its URI.
+
+        Raises:
+            AudioError: It does not begin like audio.
+            StoreError: The store cannot be written, or is full.
+        """
+        suffix = audio_suffix(data)
+        if suffix is None:
+            raise AudioError(f"voice message {name} is no audio file")
+        return self._keep(data, image_digest(data), suffix, name)
+
+    def _keep(self, data: bytes, digest: str, suffix: str, name: str | None) -> str:
         folder = f"{self._root}/{digest[:2]}"
-        path = f"{folder}/{digest[2:]}.{_extension(data)}"
-        with self._told(f"keep image {name or digest}"):
+        path = f"{folder}/{digest[2:]}.{suffix}"
+        with self._told(f"keep {name or digest}"):
             if self._size(path) != len(data):
                 self._files.makedirs(folder, exist_ok=True)
                 self._write(path, data)
-        return digest, self._uri(path)
+        return self._uri(path)
 
     def get(self, name: str) -> bytes:
         """A picture's bytes, by its digest or by its URI.

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from vmem.encoders.whisper import MAX_BYTES, Whisper
+from vmem.audio import MAX_BYTES
+from vmem.encoders.whisper import Whisper
 from vmem.errors import AudioError, EncoderError
 
 SPOKEN = (
