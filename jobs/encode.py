@@ -1,5 +1,6 @@
 """Units to vectors on pools of encoder actors, by Ray Data."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +27,8 @@ KEPT = ["key", "vector", "error", "truncated"]
 class EncodeTexts:
     """Actor that adds φ's vectors to rows of the text index."""
 
-    def __init__(self, settings: EncoderSettings) -> None:
-        self._encoder = make_text_encoder(settings)
+    def __init__(self, settings: EncoderSettings, actors: int) -> None:
+        self._encoder = make_text_encoder(_with_threads(settings, actors))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Rows (N) to `KEPT` columns; the count of truncated texts stands in the first row."""
@@ -43,8 +44,8 @@ class EncodeImages:
     Pictures are decoded here, so that one that cannot be used is a row with an error.
     """
 
-    def __init__(self, settings: EncoderSettings) -> None:
-        encoder = make_image_encoder(settings)
+    def __init__(self, settings: EncoderSettings, actors: int) -> None:
+        encoder = make_image_encoder(_with_threads(settings, actors))
         if encoder is None:
             raise EncoderError("encoders.image.kind is none: no picture can be encoded")
         self._encoder = encoder
@@ -85,7 +86,7 @@ def encode_rows(
     blocks = [rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows)]
     encoded = ray.data.from_arrow(blocks).map_batches(
         actor,
-        fn_constructor_args=(settings,),
+        fn_constructor_args=(settings, size),
         batch_size=None,  # a block is a batch
         batch_format="pyarrow",
         compute=ActorPoolStrategy(size=size),
@@ -93,6 +94,12 @@ def encode_rows(
         num_gpus=build.gpus or None,
     )
     yield from encoded.iter_batches(batch_size=None, batch_format="pyarrow")
+
+
+def _with_threads(settings: EncoderSettings, actors: int) -> EncoderSettings:
+    """The cores shared out where no number is set: Ray gives an actor of one CPU one thread."""
+    threads = settings.threads or max(1, (os.cpu_count() or 1) // actors)
+    return settings.model_copy(update={"threads": threads})
 
 
 def vectors_of(batch: pa.Table) -> Vectors:

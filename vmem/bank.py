@@ -12,7 +12,7 @@ from vmem.audio import read_audio
 from vmem.build import make_parts
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
-from vmem.errors import ConfigError
+from vmem.errors import ConfigError, DataError
 from vmem.memory import encode_rounds
 from vmem.pipeline import Parts, ask, check_query, retrieve
 from vmem.ports import SearchableMemory, Transcriber, Vectors
@@ -24,7 +24,7 @@ from vmem.stores.images import ImageStore
 from vmem.stores.milvus import MilvusStore
 from vmem.stores.rows import unit_digest, unit_rows
 from vmem.stores.searched import MilvusMemory
-from vmem.stores.unit_rows import unit_key
+from vmem.stores.unit_rows import MAX_BYTES, unit_key
 from vmem.types import Answer, Image, Modality, Query, Retrieval, Round, Turn, Unit
 
 
@@ -122,10 +122,12 @@ class Bank:
 
         Raises:
             RoundConflictError: A round id is taken by a round of other content.
+            DataError: A round has no content, or a span is too long for the index.
             ImageError, AudioError: A picture or voice message cannot be used.
         """
         record = self.record
         kept = [self.keep_media(round_) for round_ in rounds]
+        self._check(memory_id, kept)
         appended = self.catalogue.append(record.name, memory_id, kept)
         self._index(memory_id, appended.added, appended.version)
         return appended
@@ -206,6 +208,19 @@ class Bank:
         memory = self._load(memory_id, rounds)
         self._hot[memory_id] = (info.version, memory)
         return memory
+
+    def _check(self, memory_id: str, rounds: Sequence[Round]) -> None:
+        """Refuse before the log what the index could not take after it."""
+        for round_ in rounds:
+            units = to_units(round_, self.settings.units)
+            if not units:
+                raise DataError(f"round {round_.id} of {memory_id} has no text and no image")
+            for unit in units:
+                if (size := len(unit.text.encode())) > MAX_BYTES["text"]:
+                    raise DataError(
+                        f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
+                        f" limit of {MAX_BYTES['text']:,}: split it"
+                    )
 
     def keep_media(self, round_: Round) -> Round:
         """The round with its pictures and voice messages in the store, voice transcribed.

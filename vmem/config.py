@@ -163,7 +163,8 @@ class EncoderSettings(_Section):
         pretrained: open_clip's tag of the weights, where it has one.
         device: A torch device.
         batch_size: Texts or images a forward pass.
-        threads: CPU threads of torch; 0 leaves torch's choice.
+        threads: CPU threads of torch; 0 leaves torch's choice, and in a build the machine's cores
+            by the number of actors.
     """
 
     kind: Literal["minilm", "efficientnet", "siglip", "dinov2", "fake", "none"]
@@ -177,7 +178,7 @@ class EncoderSettings(_Section):
 class Encoders(_Section):
     """The encoder pair of a bank: φ for text, ψ for images."""
 
-    text: EncoderSettings = EncoderSettings(kind="minilm")
+    text: EncoderSettings = EncoderSettings(kind="minilm", batch_size=16)
     image: EncoderSettings = EncoderSettings(kind="efficientnet", batch_size=16)
 
 

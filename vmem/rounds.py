@@ -14,6 +14,33 @@ SPLIT_WORDS = 150
 """Words of a part of a long span: within 256 word pieces for ordinary English."""
 
 
+def exchange(
+    round_id: str,
+    *,
+    session: str,
+    time: str,
+    user: str = "",
+    assistant: str = "",
+    images: Sequence[Image] = (),
+) -> Round:
+    """A round of a user and an assistant, as a conversation appends them.
+
+    Args:
+        round_id: Its id, unique in its memory.
+        session: The sitting it belongs to.
+        time: ISO 8601, local.
+        user: What the user says.
+        assistant: What the assistant replies.
+        images: What the user shares with it.
+    """
+    turns = (
+        Turn(source_id=round_id, speaker="user", text=user, images=tuple(images)),
+        Turn(source_id=round_id, speaker="assistant", text=assistant),
+    )
+    spoken = tuple(turn for turn in turns if turn.text or turn.images)
+    return Round(id=round_id, position=0, session=session, time=time, turns=spoken)
+
+
 def pair_turns(turns: Sequence[Turn]) -> list[tuple[Turn, ...]]:
     """The rounds of a session of two speakers: turns two by two, an odd last one alone."""
     return [tuple(turns[start : start + 2]) for start in range(0, len(turns), 2)]

@@ -15,6 +15,7 @@ from vmem.bank import Bank
 from vmem.config import Settings, replace
 from vmem.errors import (
     AudioError,
+    DataError,
     EncoderMismatchError,
     ImageError,
     InputError,
@@ -337,4 +338,15 @@ def test_a_voice_message_that_is_no_audio_is_refused(bank: Bank, tmp_path: Path)
     (tmp_path / "voice.wav").write_text("#EXTM3U\nfile:///etc/passwd")
     with pytest.raises(AudioError, match=r"voice\.wav"):
         bank.append("trip", [round_])
+    assert bank.memories() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "no text and no image"), ("é" * 40_000, "80,000 bytes")]
+)
+def test_what_the_index_cannot_take_never_reaches_the_log(bank: Bank, text: str, said: str) -> None:
+    turn = Turn(source_id="r1", speaker="user", text=text)
+    round_ = Round(id="r1", position=0, session="D1", time="2026-03-02", turns=(turn,))
+    with pytest.raises(DataError, match=said):
+        bank.append("trip", [a_round("r0", "the harbour"), round_])
     assert bank.memories() == []
