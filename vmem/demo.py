@@ -17,7 +17,7 @@ from vmem.datasets.sample import SampleQuestion, read_questions, read_sample
 from vmem.errors import VmemError
 from vmem.show import console, errors, print_answer, print_counts
 
-CONTEXT_TOKENS = 1_400
+CONTEXT_TOKENS = 700
 """The embedded model has 135 million parameters: a longer context only slows it down."""
 
 

@@ -165,7 +165,7 @@ def print_retrieval(
     for rank, item in enumerate(_shown(found)[:most], 1):
         round_ = rounds[item.position]
         ranks = [str(item.ranks.get(signal, "·")) for signal in signals]
-        shown = Text(_shortened(show_round(round_, item.units)))
+        shown = Text(_shortened(show_round(round_, item.units), 140))
         table.add_row(str(rank), Text(round_.id), round_.time[:10], *ranks, shown)
     console.print(table)
     if explain:

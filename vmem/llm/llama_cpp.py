@@ -60,6 +60,7 @@ class LlamaCpp:
                     "base_url": f"{address}/v1",
                     "model": path.stem,
                     "api_key": SecretStr(key),
+                    "attempts": 1,  # a server in this process fails again, and only burns time
                 }
             ),
             http_client=DefaultAsyncHttpxClient(timeout=settings.timeout_s, trust_env=False),
