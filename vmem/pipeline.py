@@ -1,10 +1,13 @@
 """The read path: a query becomes a route, anchors, rankings, a context and an answer."""
 
 import asyncio
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+
+from PIL.Image import Image as Picture
 
 from vmem.anchors import make_anchors
 from vmem.answer import answer_query, attached_note
@@ -29,6 +32,7 @@ from vmem.routing import route_query
 from vmem.types import Anchors, Answer, Case, Context, Image, Query, Retrieval, Route, Signal
 
 MAX_QUERY_CHARACTERS = 20_000
+_SURROGATE = re.compile(r"[\ud800-\udfff]")  # of bytes that were not UTF-8; no encoder takes it
 SPARSE = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
 
 
@@ -129,10 +133,12 @@ def check_query(query: Query) -> None:
     """Refuse what cannot be searched with.
 
     Raises:
-        QueryError: The text is empty or longer than `MAX_QUERY_CHARACTERS`.
+        QueryError: The text is empty, longer than `MAX_QUERY_CHARACTERS` or not Unicode.
     """
     if not query.text.strip():
         raise QueryError("the query is empty: write a question")
+    if _SURROGATE.search(query.text):
+        raise QueryError("the query is not valid Unicode: write it in UTF-8")
     if len(query.text) > MAX_QUERY_CHARACTERS:
         raise QueryError(
             f"the query has {len(query.text):,} characters, over the limit of"
@@ -149,8 +155,9 @@ async def _make_probes(
     query: Query, route: Route, parts: Parts, settings: Settings, watch: Stopwatch
 ) -> tuple[Anchors, dict[Signal, str | Vectors]]:
     """Anchors as the lanes take them; the query is encoded while the model writes its anchors."""
+    picture = await _decode(query.image, parts, watch)
     encoding = {
-        anchor: asyncio.create_task(_encode(anchor, parts, watch))
+        anchor: asyncio.create_task(_encode(anchor, picture, parts, watch))
         for anchor in _known_anchors(query, route, parts, settings)
     }
     try:
@@ -174,12 +181,23 @@ async def _make_probes(
                     probes[signal] = await _encode_by_text_tower(str(anchor), tower, watch)
             else:
                 if anchor not in encoding:
-                    encoding[anchor] = asyncio.create_task(_encode(anchor, parts, watch))
+                    encoding[anchor] = asyncio.create_task(_encode(anchor, picture, parts, watch))
                 probes[signal] = await encoding[anchor]
     finally:
         for task in encoding.values():
             task.cancel()
-    return anchors, probes
+        # Else asyncio would print the traceback of one that failed and nobody waited for.
+        await asyncio.gather(*encoding.values(), return_exceptions=True)
+    return _searched(anchors, probes), probes
+
+
+def _searched(anchors: Anchors, probes: Mapping[Signal, str | Vectors]) -> Anchors:
+    """The anchors less those that no lane can take, and why."""
+    if anchors.by_signal.keys() == probes.keys():
+        return anchors
+    note = "pictures are not searched by text: the image encoder has no text tower"
+    kept = {signal: anchors.by_signal[signal] for signal in probes}
+    return replace(anchors, by_signal=kept, notes=(*anchors.notes, note))
 
 
 def _known_anchors(
@@ -196,18 +214,24 @@ def _known_anchors(
     return known
 
 
-async def _encode(anchor: str | Image, parts: Parts, watch: Stopwatch) -> Vectors:
+async def _decode(image: Image | None, parts: Parts, watch: Stopwatch) -> Picture | None:
+    """The query's picture; one that cannot be used is refused before a model is asked."""
+    if image is None or image.uri is None:
+        return None
+    with watch.time("encode"):
+        data = await asyncio.to_thread(parts.read_image, image.uri)
+        return await asyncio.to_thread(decode_image, data, image.id)
+
+
+async def _encode(
+    anchor: str | Image, picture: Picture | None, parts: Parts, watch: Stopwatch
+) -> Vectors:
     with watch.time("encode"):
         if isinstance(anchor, str):
             return _only(await asyncio.to_thread(parts.text_encoder.encode, [anchor]))
-        return await asyncio.to_thread(_encode_picture, anchor, parts)
-
-
-def _encode_picture(image: Image, parts: Parts) -> Vectors:
-    if parts.image_encoder is None or image.uri is None:
-        raise ConfigError("searching with a picture needs an image encoder: set encoders.image")
-    picture = decode_image(parts.read_image(image.uri), image.id)
-    return _only(parts.image_encoder.encode([picture]))
+        if parts.image_encoder is None or picture is None:
+            raise ConfigError("searching with a picture needs an image encoder: set encoders.image")
+        return _only(await asyncio.to_thread(parts.image_encoder.encode, [picture]))
 
 
 async def _encode_by_text_tower(text: str, tower: TextTower, watch: Stopwatch) -> Vectors:
