@@ -186,8 +186,6 @@ async def _make_probes(
     finally:
         for task in encoding.values():
             task.cancel()
-        # Else asyncio would print the traceback of one that failed and nobody waited for.
-        await asyncio.gather(*encoding.values(), return_exceptions=True)
     return _searched(anchors, probes), probes
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace as with_
@@ -16,7 +15,7 @@ from PIL import Image as Pillow
 from vmem.build import hot_memory
 from vmem.config import Settings, replace
 from vmem.encoders.fake import FakeImageEncoder, FakeTextEncoder
-from vmem.errors import ConfigError, ImageError, ModelUnavailableError, QueryError
+from vmem.errors import ConfigError, ImageError, QueryError
 from vmem.images import read_image
 from vmem.llm.fake import FakeChat
 from vmem.pipeline import Parts, ask, estimate_tokens, retrieve
@@ -404,37 +403,6 @@ def test_a_broken_picture_is_refused_by_name_before_a_model_is_asked(
     with pytest.raises(ImageError, match=r"broken\.png"):
         run(query, memory, parts_of(chat), settings)
     assert chat.requests == []
-
-
-def test_an_encoder_that_fails_beside_a_failed_model_leaves_no_traceback(
-    memory: HotMemory,
-    tmp_path: Path,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    failed = threading.Event()
-
-    def encode(images: Sequence[Pillow.Image]) -> Vectors:
-        failed.set()
-        raise ConfigError("no device")
-
-    class Refusing(FakeChat):
-        async def complete(self, request: ChatRequest) -> ChatReply:
-            await asyncio.to_thread(failed.wait, WAIT_S)
-            await asyncio.sleep(0)
-            raise ModelUnavailableError("the server is away")
-
-    encoder = FakeImageEncoder()
-    monkeypatch.setattr(encoder, "encode", encode)
-    parts = parts_of(Refusing(sees_images=True), image_encoder=encoder)
-    with (
-        caplog.at_level(logging.ERROR, "asyncio"),
-        pytest.raises((ModelUnavailableError, ConfigError)),
-    ):
-        run(shown(tmp_path, "what is it?"), memory, parts, settings)
-    assert failed.is_set()
-    assert caplog.records == []
 
 
 def test_without_a_model_tokens_are_estimated(memory: HotMemory, settings: Settings) -> None:
