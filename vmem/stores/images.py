@@ -57,7 +57,7 @@ class ImageStore:
         """
         digest = image_digest(data)
         decode_image(data, name or digest)
-        return digest, self._keep(data, digest, _extension(data), name)
+        return digest, self._keep(data, digest, _extension(data), f"image {name or digest}")
 
     def put_audio(self, data: bytes, name: str) -> str:
         """Keep a voice message as `put` keeps a picture; returns its URI.
@@ -69,12 +69,12 @@ class ImageStore:
         suffix = audio_suffix(data)
         if suffix is None:
             raise AudioError(f"voice message {name} is no audio file")
-        return self._keep(data, image_digest(data), suffix, name)
+        return self._keep(data, image_digest(data), suffix, f"voice message {name}")
 
-    def _keep(self, data: bytes, digest: str, suffix: str, name: str | None) -> str:
+    def _keep(self, data: bytes, digest: str, suffix: str, what: str) -> str:
         folder = f"{self._root}/{digest[:2]}"
         path = f"{folder}/{digest[2:]}.{suffix}"
-        with self._told(f"keep {name or digest}"):
+        with self._told(f"keep {what}"):
             if self._size(path) != len(data):
                 self._files.makedirs(folder, exist_ok=True)
                 self._write(path, data)
