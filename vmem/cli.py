@@ -8,7 +8,7 @@ from vmem.cli_data import data_app
 from vmem.cli_eval import eval_app
 from vmem.cli_memory import register
 from vmem.errors import VmemError
-from vmem.show import errors
+from vmem.show import print_error
 
 app = typer.Typer(
     name="vmem",
@@ -27,8 +27,7 @@ def main() -> None:
     try:
         app()
     except VmemError as error:
-        errors.print(f"[bold red]error[/] {type(error).__name__}: ", end="")
-        errors.print(str(error), markup=False)
+        print_error(error)
         sys.exit(1)
 
 

@@ -4,10 +4,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from vmem.datasets import read_benchmark
 from vmem.datasets.check import check
-from vmem.show import print_counts, print_json
+from vmem.datasets.fetch import fetch
+from vmem.show import errors, print_counts, print_json, print_line
 
 data_app = typer.Typer(help="Fetch benchmarks and check what is in them.", no_args_is_help=True)
 
@@ -27,3 +36,27 @@ def check_data(benchmark: BenchmarkName, data: DataFolder, as_json: AsJson = Fal
         print_json(report.as_dict())
     else:
         print_counts(f"{benchmark} in {data}", report.as_dict())
+
+
+@data_app.command("fetch")
+def fetch_data(
+    benchmark: Annotated[str, typer.Option("--benchmark", help="locomo or mem-gallery.")],
+    data: Annotated[Path, typer.Option("--data", help="Where to; made where it is missing.")],
+) -> None:
+    """Download a public benchmark; files that are there in full are not fetched again."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors) as progress:
+        task = progress.add_task(benchmark, total=None)
+        fetch(
+            benchmark, data, lambda done, total: progress.update(task, completed=done, total=total)
+        )
+    print_line(
+        f"{benchmark} is in {data}; look at it with"
+        f" `vmem data check --benchmark {benchmark} --data {data}`."
+    )

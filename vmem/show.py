@@ -20,8 +20,8 @@ from vmem.types import Answer, Image, RankedRound, Retrieval, Round, Signal
 SHOWN = 30
 """Ranked rounds printed at most."""
 
-console = Console()
-errors = Console(stderr=True)
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
 
 
 def print_json(value: object) -> None:
@@ -29,17 +29,42 @@ def print_json(value: object) -> None:
     console.file.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
 
 
+def print_line(text: str) -> None:
+    """A sentence on standard output, as one line however long and whatever names are in it."""
+    console.print(Text(text), soft_wrap=True)
+
+
+def print_error(error: Exception) -> None:
+    """An error as one line on standard error: its class and its sentence."""
+    sentence = " ".join(str(error).split())
+    message = Text.assemble(("error", "bold red"), f" {type(error).__name__}: {sentence}")
+    errors.print(message, soft_wrap=True)
+
+
 def print_counts(title: str, counts: Mapping[str, Any]) -> None:
     """A two-column table; nested counts are indented."""
-    table = Table(title=title, show_header=False, title_justify="left")
+    print_line(title)
+    table = Table(show_header=False)
     for name, value in counts.items():
         if isinstance(value, Mapping):
-            table.add_row(f"[bold]{name}[/]", "")
+            table.add_row(Text(name, style="bold"), "")
             for inner, count in value.items():
-                table.add_row(f"  {inner}", f"{count:,}" if isinstance(count, int) else str(count))
+                table.add_row(Text(f"  {inner}"), _counted(count))
         else:
-            table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+            table.add_row(Text(name), _counted(value))
     console.print(table)
+
+
+def _counted(value: object) -> Text:
+    match value:
+        case bool():
+            return Text("yes" if value else "no")
+        case int():
+            return Text(f"{value:,}")
+        case float():
+            return Text(f"{value:,.1f}")
+        case _:
+            return Text(str(value))
 
 
 def print_summary(summary: Summary, title: str) -> None:
@@ -64,8 +89,6 @@ def print_summary(summary: Summary, title: str) -> None:
     console.print(groups)
     if summary.excluded:
         console.print(f"{summary.excluded:,} questions of excluded categories are not scored.")
-    if summary.failed:
-        errors.print(f"[bold red]{summary.failed:,} questions failed: these scores are invalid.[/]")
 
 
 _GROUP_SCORES = {
@@ -155,7 +178,7 @@ def print_retrieval(
     if explain:
         _print_route(found)
     signals = list(found.anchors.by_signal) if explain else []
-    table = Table(title_justify="left")
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("#", justify="right")
     table.add_column("round", no_wrap=True)
     table.add_column("when", no_wrap=True)
@@ -177,7 +200,7 @@ def print_memories(banks: Sequence[tuple[Bank, Sequence[MemoryInfo]]], *, as_jso
     if as_json:
         print_json([{**asdict(b), "memories": [asdict(m) for m in held]} for b, held in banks])
         return
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in (
         "bank",
         "memory",
@@ -187,7 +210,7 @@ def print_memories(banks: Sequence[tuple[Bank, Sequence[MemoryInfo]]], *, as_jso
         "text encoder",
         "image encoder",
     ):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for bank, held in banks:
         for info in held:
             table.add_row(
