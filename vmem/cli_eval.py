@@ -17,7 +17,7 @@ from vmem.datasets import read_benchmark
 from vmem.datasets.check import check
 from vmem.errors import InputError
 from vmem.metrics.summary import ScoredQuestion, summarise
-from vmem.show import console, errors, print_json, print_summary
+from vmem.show import errors, print_json, print_line, print_summary
 from vmem.types import Benchmark
 
 eval_app = typer.Typer(help="Measure retrieval on benchmarks.", no_args_is_help=True)
@@ -56,6 +56,7 @@ def eval_retrieval(
     """Evidence recall, hit, full and MRR of a setting, without a language model."""
     chosen = _settings(settings, encoders, image_lane)
     read = _only(read_benchmark(benchmark, data), dialogue or [])
+    _write([], out)  # a run takes minutes: that it cannot be kept is known before
     outcomes = _run(read, chosen, workers)
     _write(outcomes, out)
     summary = summarise(
@@ -68,10 +69,9 @@ def eval_retrieval(
     else:
         print_summary(summary, f"{benchmark}, {chosen.name} ({', '.join(names)}; no LLM)")
         if missing := check(read).images_missing:
-            console.print(
-                f"{missing:,} images have no file here: only their captions were searched."
-            )
+            print_line(f"{missing:,} images have no file here: only their captions were searched.")
     if summary.failed:
+        errors.print(f"[bold red]{summary.failed:,} questions failed: these scores are invalid[/]")
         raise typer.Exit(1)
 
 

@@ -21,15 +21,15 @@ from vmem.bank import Bank
 from vmem.config import Settings, load_settings, replace
 from vmem.datasets import read_benchmark
 from vmem.datasets.jsonl import parse_round, read_rounds
-from vmem.errors import DataError, InputError
+from vmem.errors import DataError, InputError, StoreError
 from vmem.export import export_memory, import_memory
 from vmem.show import (
     answer_as_dict,
-    console,
     errors,
     print_answer,
     print_counts,
     print_json,
+    print_line,
     print_memories,
     print_retrieval,
     retrieval_as_dict,
@@ -91,7 +91,9 @@ def build(
 
 def append(
     memory: MemoryName,
-    source: Annotated[str, typer.Argument(help="A JSON Lines file, or - for standard input.")],
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON Lines, or - for standard input.")
+    ],
     settings: SettingsName = "embedded",
     bank: BankName = None,
     home: Home = None,
@@ -173,8 +175,11 @@ def memories(
 ) -> None:
     """List banks and their memories, with counts and encoders."""
     with Bank(_settings(settings, bank, home)) as opened:
-        banks = [b for b in opened.catalogue.banks() if bank is None or b.name == bank]
-        listed = [(record, opened.catalogue.memories(record.name)) for record in banks]
+        banks = {record.name: record for record in opened.catalogue.banks()}
+        if bank is not None and bank not in banks:
+            raise StoreError(f"there is no bank {bank}; known: {', '.join(banks) or 'none'}")
+        shown = banks if bank is None else [bank]
+        listed = [(banks[name], opened.catalogue.memories(name)) for name in shown]
     print_memories(listed, as_json=as_json)
 
 
@@ -191,7 +196,7 @@ def delete(
         if not yes:
             typer.confirm(f"Erase memory {memory} with its {count} rounds?", abort=True)
         opened.delete(memory)
-    console.print(f"Memory {memory} and its {count} rounds are erased.", highlight=False)
+    print_line(f"Memory {memory} and its {count} rounds are erased.")
 
 
 def export(
@@ -204,12 +209,14 @@ def export(
     """Write a memory to a folder that `vmem import` reads."""
     with Bank(_settings(settings, bank, home)) as opened:
         count = export_memory(opened, memory, out)
-    console.print(f"{count} rounds of {memory} are in {out}.", highlight=False)
+    print_line(f"{count} rounds of {memory} are in {out}.")
 
 
 def import_(
     memory: MemoryName,
-    folder: Annotated[Path, typer.Argument(help="A folder that `vmem export` wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A folder that `vmem export` wrote.")
+    ],
     settings: SettingsName = "embedded",
     bank: BankName = None,
     home: Home = None,
@@ -217,10 +224,7 @@ def import_(
     """Read a memory from a folder; rounds that are there already are no change."""
     with Bank(_settings(settings, bank, home)) as opened:
         appended = import_memory(opened, memory, folder)
-    console.print(
-        f"{len(appended.added)} rounds added to {memory}, {appended.unchanged} were there.",
-        highlight=False,
-    )
+    print_line(f"{len(appended.added)} rounds added to {memory}, {appended.unchanged} were there.")
 
 
 def _dialogues(
@@ -248,17 +252,42 @@ def _query(question: str, image: Path | None) -> Query:
 
 
 def _read_rounds(source: str) -> list[Round]:
-    if source != "-":
-        return [r for dialogue in read_rounds(Path(source)) for r in dialogue.rounds]
-    lines = enumerate(sys.stdin, 1)
-    rounds = [
-        parse_round(line, f"standard input line {number}")[1]
-        for number, line in lines
-        if line.strip()
-    ]
-    if not rounds:
+    """The rounds of one dialogue.
+
+    Raises:
+        DataError: A line is no round, or a round id is used twice.
+        InputError: There are several dialogues, whose rounds must not mix.
+    """
+    if source == "-":
+        dialogues = _read_stdin()
+    else:
+        dialogues = {d.id: list(d.rounds) for d in read_rounds(Path(source))}
+    if len(dialogues) > 1:
+        raise InputError(
+            f"{'standard input' if source == '-' else source} holds {len(dialogues)} dialogues,"
+            f" {' and '.join(list(dialogues)[:2])} among them: append each to a memory of its own,"
+            " or build them all with `vmem build --rounds`"
+        )
+    return next(iter(dialogues.values()))
+
+
+def _read_stdin() -> dict[str, list[Round]]:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError("standard input is not UTF-8 text; send it as UTF-8") from error
+    dialogues: dict[str, dict[str, Round]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"standard input line {number}"
+            name, round_ = parse_round(line, where)
+            held = dialogues.setdefault(name or "one without a name", {})
+            if round_.id in held:
+                raise DataError(f"{where}: round id {round_.id!r} is used twice; give each its own")
+            held[round_.id] = round_
+    if not dialogues:
         raise DataError("standard input holds no round")
-    return rounds
+    return {name: list(held.values()) for name, held in dialogues.items()}
 
 
 T = TypeVar("T")
