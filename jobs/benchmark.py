@@ -197,11 +197,17 @@ def _search_times(
     memory: SearchableMemory, queries: Sequence[Query], settings: Settings, parts: Parts
 ) -> dict[str, list[float]]:
     """Milliseconds by stage, one value a search; the first round warms up."""
+    return asyncio.run(_time_searches(memory, queries, settings, parts))
+
+
+async def _time_searches(
+    memory: SearchableMemory, queries: Sequence[Query], settings: Settings, parts: Parts
+) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {}
     for repeat in range(REPEATS + 1):
         for query in queries:
             start = time.perf_counter()
-            found = asyncio.run(retrieve(query, memory, parts, settings))
+            found = await retrieve(query, memory, parts, settings)
             whole = time.perf_counter() - start
             if not repeat:
                 continue

@@ -281,8 +281,8 @@ def _switch(
 @contextmanager
 def _ray(settings: BuildSettings) -> Iterator[None]:
     """The cluster named, or one started here for the build and ended with it."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells each plan it runs
     if ray.is_initialized():
         yield
         return
