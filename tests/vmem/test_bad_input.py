@@ -265,9 +265,21 @@ def fill(place: Path, left: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize("left", [0, 64 << 10, 512 << 10])
+@pytest.mark.parametrize(
+    ("left", "kept"),
+    [
+        pytest.param(0, False, id="not even for reading"),
+        pytest.param(64 << 10, False, id="not for the log"),
+        pytest.param(1 << 20, True, id="for the log, not for the index"),
+    ],
+)
 def test_a_full_disk(
-    vmem: Any, small_disk: Path, tmp_path: Path, settings_file: Callable[..., Path], left: int
+    vmem: Any,
+    small_disk: Path,
+    tmp_path: Path,
+    settings_file: Callable[..., Path],
+    left: int,
+    kept: bool,
 ) -> None:
     settings = settings_file(tmp_path, small_disk / "home")
     first, more = tmp_path / "first.jsonl", tmp_path / "more.jsonl"
@@ -282,11 +294,10 @@ def test_a_full_disk(
     assert re.fullmatch(r"error StoreError: .*(disk|space).*\n", done.stderr), done.stderr
     filler.unlink()
     (bank,) = json.loads(vmem("memories", "-s", settings, "--json").stdout)
-    logged = bank["memories"][0]["rounds"]
-    assert logged in {1, 1 + len(lines)}, "all of an append or nothing"
-    assert logged == 1 or left, "nothing where there was no space at all"
-    found = json.loads(vmem("search", "trip", "harbour", "-s", settings, "--json").stdout)
-    assert found["rounds"][0]["round"] == "first"
+    assert bank["memories"][0]["rounds"] == (1 + len(lines) if kept else 1), "all or nothing"
+    for text, id_ in [("harbour", "first"), *([("word300", "r300")] if kept else [])]:
+        found = json.loads(vmem("search", "trip", text, "-s", settings, "--json").stdout)
+        assert found["rounds"][0]["round"] == id_
 
 
 def test_a_query_that_cannot_be_searched_with(refused: Callable[..., str]) -> None:
