@@ -5,17 +5,20 @@ result does not depend on the number of workers or on their order.
 """
 
 import asyncio
+import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from vmem.build import hot_memory, make_parts
 from vmem.config import Settings, replace
-from vmem.errors import VmemError
+from vmem.datasets.parsing import read_text
+from vmem.errors import DataError, VmemError
 from vmem.metrics.retrieval import evidence_scores, gold_rounds
 from vmem.pipeline import Parts, retrieve
 from vmem.ports import SearchableMemory
@@ -164,3 +167,31 @@ def _record(
         "context_words": found.context.words,
         "error": error,
     }
+
+
+def read_run(path: Path, benchmark: Benchmark) -> dict[str, dict[str, float]]:
+    """The scores of a run that was written, by question id; questions without evidence have none.
+
+    Raises:
+        DataError: The file is no run of this benchmark, or a question in it failed.
+    """
+    dialogues = {dialogue.id: dialogue for dialogue in benchmark.dialogues}
+    questions = {question.id: question for question in benchmark.questions}
+    scores = {}
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        try:
+            record = json.loads(line)
+            question = questions[record["question_id"]]
+            if record["error"]:
+                raise DataError(f"{path} line {number}: {question.id} failed; run it again")
+            dialogue = dialogues[question.dialogue_id]
+            place = {round_.source_ids: round_.position for round_ in dialogue.rounds}
+            ranked, context = (
+                [place[tuple(ids)] for ids in record[name]]
+                for name in ("ranked_rounds", "context_rounds")
+            )
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise DataError(f"{path} line {number} is no record of {benchmark.name}") from error
+        if gold := gold_rounds(question, dialogue):
+            scores[question.id] = evidence_scores(ranked, context, gold).as_row()
+    return scores

@@ -67,17 +67,22 @@ def _counted(value: object) -> Text:
             return Text(str(value))
 
 
+def print_overall(summary: Summary, title: str) -> None:
+    """The mean scores of all questions, with both intervals."""
+    table = Table(title=f"{title}: all {summary.overall.with_evidence:,} with evidence")
+    table.title_justify = "left"
+    for column in ("score", "mean", "95% over questions", "95% over dialogues"):
+        table.add_column(column)
+    for name, (questions, dialogues) in summary.overall.scores.items():
+        table.add_row(name, f"{questions.mean:.3f}", _span(questions), _span(dialogues))
+    console.print(table)
+
+
 def print_summary(summary: Summary, title: str) -> None:
     """A run's evidence scores with their intervals."""
-    overall = Table(title=f"{title}: all {summary.overall.with_evidence:,} with evidence")
-    overall.title_justify = "left"
-    for column in ("score", "mean", "95% over questions", "95% over dialogues"):
-        overall.add_column(column)
-    for name, (questions, dialogues) in summary.overall.scores.items():
-        overall.add_row(name, f"{questions.mean:.3f}", _span(questions), _span(dialogues))
-    console.print(overall)
+    print_overall(summary, title)
     groups = Table(
-        title="by category and case (95% over questions)",
+        title="by category and case (± half of the 95% interval over questions)",
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -105,11 +110,9 @@ def _cells(group: Group) -> list[str]:
         return ["–"] * len(_GROUP_SCORES)
     cells = []
     for name in _GROUP_SCORES:
-        questions, _ = group.scores[name]
-        wide = name == "recall@12"
-        cells.append(
-            f"{questions.mean:.3f} {_span(questions)}" if wide else f"{questions.mean:.3f}"
-        )
+        interval, _ = group.scores[name]
+        half = f" ±{(interval.high - interval.low) / 2:.3f}" if name == "recall@12" else ""
+        cells.append(f"{interval.mean:.3f}{half}")
     return cells
 
 
