@@ -201,7 +201,12 @@ def print_retrieval(
 def print_memories(banks: Sequence[tuple[Bank, Sequence[MemoryInfo]]], *, as_json: bool) -> None:
     """Every bank with its memories."""
     if as_json:
-        print_json([{**asdict(b), "memories": [asdict(m) for m in held]} for b, held in banks])
+        print_json(
+            [
+                {**asdict(bank), "units": dict(bank.units), "memories": [asdict(m) for m in held]}
+                for bank, held in banks
+            ]
+        )
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in (

@@ -220,6 +220,7 @@ def test_memories_are_listed_with_counts_and_encoders(vmem: Any, fakes: Path, tr
         "fake-text-32",
         32,
     )
+    assert bank["units"] == {"fold_captions": True, "split_long_spans": False}
     (memory,) = bank["memories"]
     assert (memory["id"], memory["rounds"], memory["images"]) == ("trip", 5, 2)
 
