@@ -283,6 +283,8 @@ def _ray(settings: BuildSettings) -> Iterator[None]:
     """The cluster named, or one started here for the build and ended with it."""
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # it tells each plan it runs
+    # Ray Data's actors take their arguments from the object store; Ray's core warns of just that.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if ray.is_initialized():
         yield
         return

@@ -12,12 +12,12 @@ from vmem.audio import read_audio
 from vmem.build import make_parts
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
-from vmem.errors import ConfigError, DataError
+from vmem.errors import ConfigError, DataError, VmemError
 from vmem.memory import encode_rounds
 from vmem.pipeline import Parts, ask, check_query, retrieve
 from vmem.ports import SearchableMemory, Transcriber, Vectors
 from vmem.rounds import to_units
-from vmem.stores.catalogue import Appended, Catalogue, MemoryInfo
+from vmem.stores.catalogue import Appended, Catalogue, MemoryInfo, check_memory_id
 from vmem.stores.catalogue import Bank as BankRecord
 from vmem.stores.hot import HotMemory, UnitTable
 from vmem.stores.images import ImageStore
@@ -125,11 +125,24 @@ class Bank:
             DataError: A round has no content, or a span is too long for the index.
             ImageError, AudioError: A picture or voice message cannot be used.
         """
+        check_memory_id(memory_id)
         record = self.record
-        kept = [self.keep_media(round_) for round_ in rounds]
-        self._check(memory_id, kept)
-        appended = self.catalogue.append(record.name, memory_id, kept)
-        self._index(memory_id, appended.added, appended.version)
+        kept: list[Round] = []
+        try:
+            for round_ in rounds:
+                kept.append(self.keep_media(round_))
+            self._check(memory_id, kept)
+            appended = self.catalogue.append(record.name, memory_id, kept)
+        except VmemError:
+            self._drop_media(kept)
+            raise
+        try:
+            self._index(memory_id, appended.added, appended.version)
+        except VmemError as error:
+            raise type(error)(
+                f"{error} (the {len(appended.added)} rounds are in the log of {memory_id} and are"
+                " indexed when it is next opened)"
+            ) from error
         return appended
 
     def memories(self) -> list[MemoryInfo]:
@@ -157,11 +170,7 @@ class Bank:
             self.store.delete(collection, sorted(self.store.ids(collection, memory_id)))
         self.catalogue.delete_memory(self.settings.store.bank, memory_id)
         self._hot.pop(memory_id, None)
-        digests = {image.digest for round_ in rounds for image in round_.images if image.digest}
-        for digest in sorted(digests - self.catalogue.image_digests()):
-            self.media.delete(digest)
-        for audio in sorted(_voices(rounds) - self._voices_elsewhere(rounds)):
-            self.media.delete(audio)
+        self._drop_media(rounds)
 
     async def search(self, memory_id: str, query: Query) -> Retrieval:
         """Retrieve without answering.
@@ -181,6 +190,14 @@ class Bank:
         """
         check_query(query)
         return await ask(query, self.memory(memory_id), self.parts, self.settings)
+
+    def _drop_media(self, rounds: Sequence[Round]) -> None:
+        """Remove the pictures and voice messages of rounds that no memory holds."""
+        digests = {image.digest for round_ in rounds for image in round_.images if image.digest}
+        for digest in sorted(digests - self.catalogue.image_digests()) if digests else ():
+            self.media.delete(digest)
+        for audio in sorted(_voices(rounds) - self._voices_elsewhere(rounds)):
+            self.media.delete(audio)
 
     def _voices_elsewhere(self, rounds: Sequence[Round]) -> set[str]:
         """Voice messages that any memory holds; looked for only where some were erased."""

@@ -319,13 +319,13 @@ def replace(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
         ConfigError: A key is unknown or a value does not fit.
     """
     values = {name: getattr(settings, name) for name in type(settings).model_fields}
-    try:
-        for name, changes in sections.items():
-            section = values[name]
+    for name, changes in sections.items():
+        section = values[name]
+        try:
             values[name] = type(section)(**{**dict(section), **changes})
-        return settings.model_copy(update=values)
-    except ValidationError as error:
-        raise ConfigError(_sentence(error, None)) from error
+        except ValidationError as error:
+            raise ConfigError(_sentence(error, None, name)) from error
+    return settings.model_copy(update=values)
 
 
 def _settings_path(source: str | Path | None) -> Path | None:
@@ -343,9 +343,11 @@ def _settings_path(source: str | Path | None) -> Path | None:
     return named
 
 
-def _sentence(error: ValidationError, path: Path | None) -> str:
+def _sentence(error: ValidationError, path: Path | None, section: str = "") -> str:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
+    where = ".".join([section, *map(str, first["loc"])] if section else map(str, first["loc"]))
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     prefix = f"{path}: " if path else ""
+    if first["type"] == "extra_forbidden":
+        return f"{prefix}there is no setting {where}{more}; vmem/config.py lists all"
     return f"{prefix}setting {where}: {first['msg']}{more}"

@@ -124,8 +124,10 @@ def test_the_same_round_again_is_no_change(bank: Bank, tmp_path: Path) -> None:
 def test_another_round_under_a_known_id_is_refused_whole(bank: Bank, tmp_path: Path) -> None:
     bank.append("trip", some_rounds(tmp_path))
     with pytest.raises(RoundConflictError, match="r1"):
-        bank.append("trip", [a_round("r9", "new"), a_round("r1", "the harbour never opens")])
+        green = Image(id="IMG_9", uri=picture(tmp_path, "green", (30, 200, 30)))
+        bank.append("trip", [a_round("r9", "new", green), a_round("r1", "the harbour never opens")])
     assert bank.memories()[0].rounds == 4
+    assert bank.media.count() == 2, "the refused picture is gone, the others stay"
 
 
 def test_a_picture_that_cannot_be_used_leaves_the_memory_as_it_was(
@@ -235,7 +237,7 @@ def test_an_encoder_gone_wrong_is_named_and_the_log_stays_the_truth(
     monkeypatch.setattr(
         encoder, "encode", lambda texts: np.full((len(texts), 32), np.nan, dtype=np.float32)
     )
-    with pytest.raises(VectorError, match="r1/text/1"):
+    with pytest.raises(VectorError, match=r"r1/text/1.*the 1 rounds are in the log of trip"):
         bank.append("trip", [a_round("r1", "the harbour")])
     assert bank.store.count(bank.record.text_collection) == 0
     monkeypatch.undo()

@@ -22,7 +22,9 @@ def parse_keywords(text: str) -> tuple[list[str], str | None]:
     answer = first_object(text)
     if answer is not None:
         found, caption = answer.get("keywords"), answer.get("caption")
-        terms = found if isinstance(found, list) else _split(str(found or ""))
+        terms = (
+            found if isinstance(found, list) else _split(found if isinstance(found, str) else "")
+        )
         return (
             _tidy(str(term) for term in terms if isinstance(term, str | int | float)),
             (one_line(caption) or None) if isinstance(caption, str) else None,

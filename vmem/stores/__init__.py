@@ -2,5 +2,5 @@
 
 import os
 
-# Milvus Lite speaks gRPC inside the process, which logs a line at every fork of Ray's.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# Milvus Lite speaks gRPC inside the process, which logs forks and pings; its failures are raised.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -18,6 +18,7 @@ _BUSY = {"SQLITE_BUSY", "SQLITE_LOCKED", "55P03", "40P01"}
 _REASONS = {
     "SQLITE_FULL": "the disk is full; free some space and try again",
     "53100": "the disk is full; free some space and try again",
+    "SQLITE_IOERR": "the disk fails or is full; free some space and try again",
     "SQLITE_READONLY": "it is read-only; change the file's permissions",
     "SQLITE_CANTOPEN": "the file cannot be opened; check the path and its permissions",
     "SQLITE_NOTADB": "the file is no SQLite database; move it away or restore a copy",
