@@ -329,7 +329,7 @@ def test_an_unknown_bank(refused: Callable[..., str]) -> None:
 
 
 SETTINGS: list[tuple[str, str]] = [
-    ("retrieval: {top_kk: 3}", r"bad\.yaml: setting retrieval\.top_kk: "),
+    ("retrieval: {top_kk: 3}", r"bad\.yaml: there is no setting retrieval\.top_kk;"),
     ("retrieval: {top_k: none}", r"bad\.yaml: setting retrieval\.top_k: .*valid integer"),
     ("retrieval: {top_k: 0}", r"bad\.yaml: setting retrieval\.top_k: .*greater than or equal to 1"),
     ("retrieval: [", r"bad\.yaml cannot be read as YAML"),
