@@ -13,7 +13,7 @@ from vmem.build import make_parts
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
 from vmem.errors import ConfigError, DataError, VmemError
-from vmem.memory import encode_rounds
+from vmem.memory import EncodedUnits, encode_rounds
 from vmem.pipeline import Parts, ask, check_query, retrieve
 from vmem.ports import SearchableMemory, Transcriber, Vectors
 from vmem.rounds import to_units
@@ -137,13 +137,25 @@ class Bank:
             self._drop_media(kept)
             raise
         try:
-            self._index(memory_id, appended.added, appended.version)
+            encoded = self._index(memory_id, appended.added, appended.version)
         except VmemError as error:
             raise type(error)(
                 f"{error} (the {len(appended.added)} rounds are in the log of {memory_id} and are"
                 " indexed when it is next opened)"
             ) from error
+        self._extend(memory_id, appended, encoded)
         return appended
+
+    def _extend(self, memory_id: str, appended: Appended, encoded: EncodedUnits) -> None:
+        """Bring a memory that is held in process up to an append of this process."""
+        version, memory = self._hot.get(memory_id, (0, None))
+        if appended.added and isinstance(memory, HotMemory) and version == appended.version - 1:
+            text = UnitTable(units=encoded.text, vectors_UD=encoded.text_vectors_UD)
+            image = UnitTable(units=encoded.image, vectors_UD=encoded.image_vectors_IE)
+            self._hot[memory_id] = (
+                appended.version,
+                memory.extended(appended.added, text, image),
+            )
 
     def memories(self) -> list[MemoryInfo]:
         """All memories of the bank."""
@@ -268,7 +280,7 @@ class Bank:
 
         return Whisper()
 
-    def _index(self, memory_id: str, rounds: Sequence[Round], version: int) -> None:
+    def _index(self, memory_id: str, rounds: Sequence[Round], version: int) -> EncodedUnits:
         encoded = encode_rounds(
             rounds,
             self.settings.units,
@@ -285,6 +297,7 @@ class Bank:
                 rows = unit_rows(memory_id, rounds, units, vectors_UD)
                 self.store.upsert(collection, rows)
         self.catalogue.mark_indexed(self.record.name, memory_id, version)
+        return encoded
 
     def _heal(self, info: MemoryInfo, rounds: Sequence[Round]) -> None:
         """Make the index hold exactly the units of the log's rounds."""

@@ -113,6 +113,26 @@ def test_rounds_can_be_appended_as_the_conversation_happens(bank: Bank, tmp_path
     assert whole.context == at_once.context
 
 
+def test_an_append_extends_what_is_held_and_reads_nothing_again(
+    bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = some_rounds(tmp_path)
+    bank.append("trip", rounds[:1])
+    search(bank, "harbour")
+    fetched: list[str] = []
+    fetch = bank.store.fetch
+    monkeypatch.setattr(bank.store, "fetch", lambda *a: (fetched.append(a[0]), fetch(*a))[1])
+    for round_ in rounds[1:]:
+        bank.append("trip", [round_])
+    asked = search(bank, "what did I call this?", picture(tmp_path, "other", BLUE))
+    assert fetched == []
+    monkeypatch.undo()
+    bank.reload()
+    again = search(bank, "what did I call this?", picture(tmp_path, "other", BLUE))
+    assert asked.ranked == again.ranked
+    assert asked.ranked[0].position == 3
+
+
 def test_the_same_round_again_is_no_change(bank: Bank, tmp_path: Path) -> None:
     rounds = some_rounds(tmp_path)
     bank.append("trip", rounds)

@@ -31,6 +31,15 @@ class UnitTable:
     units: tuple[Unit, ...]
     vectors_UD: Vectors
 
+    def plus(self, other: "UnitTable") -> "UnitTable":
+        """This table with another's rows below."""
+        if not other.units:
+            return self
+        return UnitTable(
+            units=(*self.units, *other.units),
+            vectors_UD=np.concatenate([self.vectors_UD, other.vectors_UD]),
+        )
+
     def __post_init__(self) -> None:
         """Check that each unit has its vector."""
         if len(self.units) != len(self.vectors_UD):
@@ -125,9 +134,17 @@ class HotMemory(TextLanes):
         lexical: LexicalSettings,
     ) -> None:
         super().__init__(rounds, text.units, lexical)
+        self._tables = (text, image)
         self._text_vectors_UD = text.vectors_UD
         self._image_vectors_IE = image.vectors_UD
         self._image_position_I, self._image_ids = _columns(image.units)
+
+    def extended(self, rounds: Sequence[Round], text: UnitTable, image: UnitTable) -> "HotMemory":
+        """This memory with rounds and their units appended; nothing is encoded or read again."""
+        old_text, old_image = self._tables
+        return HotMemory(
+            [*self.rounds, *rounds], old_text.plus(text), old_image.plus(image), self._lexical
+        )
 
     def score(
         self,
