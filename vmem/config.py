@@ -22,6 +22,9 @@ from vmem.types import Case, Signal
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 
+EMBEDDED_WINDOW = 4_096
+"""Tokens of the embedded model's window that are used where nothing else is set."""
+
 PAPER_SIGNALS: dict[Case, tuple[Signal, ...]] = {
     Case.TEXT_TO_TEXT: (Signal.TEXT_DENSE, Signal.TEXT_SPARSE),
     Case.TEXT_TO_IMAGE: (
@@ -215,7 +218,8 @@ class ModelSettings(_Section):
         model: The model's name there; for `llama_cpp` a GGUF file, None is the packaged one.
         api_key: The server's key (environment only).
         sees_images: The model takes images.
-        context_window: Tokens that the model holds.
+        context_window: Tokens that the model holds; a context is cut to fit it. None is unknown,
+            and 4,096 for the embedded model.
         timeout_s: Seconds for one call.
         attempts: Tries of a call that may succeed later.
         threads: CPU threads of the embedded model.
@@ -226,10 +230,17 @@ class ModelSettings(_Section):
     model: str | None = None
     api_key: SecretStr = SecretStr("")
     sees_images: bool = False
-    context_window: int = Field(default=4096, ge=256)
+    context_window: int | None = Field(default=None, ge=256)
     timeout_s: float = Field(default=120.0, gt=0)
     attempts: int = Field(default=5, ge=1)
     threads: int = Field(default=2, ge=1)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model is known to hold."""
+        if self.context_window is None and self.provider == "llama_cpp":
+            return EMBEDDED_WINDOW
+        return self.context_window
 
 
 class PromptSettings(_Section):

@@ -31,6 +31,8 @@ from vmem.rounds import show_round
 from vmem.routing import route_query
 from vmem.types import Anchors, Answer, Case, Context, Image, Query, Retrieval, Route, Signal
 
+PROMPT_TOKENS = 420
+"""What the answer prompt and a chat template take around context and question, at most."""
 MAX_QUERY_CHARACTERS = 20_000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # of bytes that were not UTF-8; no encoder takes it
 SPARSE = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
@@ -93,6 +95,7 @@ async def retrieve(
     with watch.time("assemble"):
         note = attached_note(query, anchors, _best_match(rankings, memory), parts.prompts)
         count_tokens = parts.chat.count_tokens if parts.chat else estimate_tokens
+        budget_tokens = _budget(settings, count_tokens(query.text)) - count_tokens(note)
         context = assemble(
             ranked,
             memory.rounds,
@@ -100,7 +103,7 @@ async def retrieve(
             settings.retrieval,
             show=show_round,
             count_tokens=count_tokens,
-            budget_tokens=settings.answer.context_tokens - count_tokens(note),
+            budget_tokens=budget_tokens,
         )
         context = _with_note(context, note, count_tokens)
     return Retrieval(
@@ -127,6 +130,15 @@ async def ask(query: Query, memory: SearchableMemory, parts: Parts, settings: Se
     if settings.answer.sees_pixels and parts.chat.sees_images:
         images = tuple(parts.read_image(uri) for uri in _image_uris(retrieval, memory))
     return await answer_query(retrieval, parts.chat, parts.prompts, settings.answer, images)
+
+
+def _budget(settings: Settings, question_tokens: int) -> int:
+    """Tokens for the context: what is set, or less where the model's window leaves less."""
+    window = settings.llm.window if settings.llm.provider != "none" else None
+    if window is None:
+        return settings.answer.context_tokens
+    room = window - settings.answer.max_tokens - PROMPT_TOKENS - question_tokens
+    return max(1, min(settings.answer.context_tokens, room))
 
 
 def check_query(query: Query) -> None:

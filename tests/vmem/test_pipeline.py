@@ -18,7 +18,7 @@ from vmem.encoders.fake import FakeImageEncoder, FakeTextEncoder
 from vmem.errors import ConfigError, ImageError, QueryError
 from vmem.images import read_image
 from vmem.llm.fake import FakeChat
-from vmem.pipeline import Parts, ask, estimate_tokens, retrieve
+from vmem.pipeline import PROMPT_TOKENS, Parts, _budget, ask, estimate_tokens, retrieve
 from vmem.ports import ChatReply, ChatRequest, Mask, UnitScores, Vectors
 from vmem.prompts import Prompts
 from vmem.rounds import exchange
@@ -408,3 +408,17 @@ def test_a_broken_picture_is_refused_by_name_before_a_model_is_asked(
 def test_without_a_model_tokens_are_estimated(memory: HotMemory, settings: Settings) -> None:
     context = run(Query(text="word3"), memory, parts_of(), settings).context
     assert context.tokens == estimate_tokens(context.text) == int(np.ceil(len(context.text) / 3))
+
+
+@pytest.mark.parametrize(
+    ("llm", "expected"),
+    [
+        ({"provider": "none"}, 16_000),
+        ({"provider": "openai"}, 16_000),
+        ({"provider": "openai", "context_window": 8_192}, 8_192 - 256 - PROMPT_TOKENS - 9),
+        ({"provider": "llama_cpp"}, 4_096 - 256 - PROMPT_TOKENS - 9),
+        ({"provider": "llama_cpp", "context_window": 512}, 1),
+    ],
+)
+def test_the_context_fits_the_window_of_the_model(llm: dict[str, object], expected: int) -> None:
+    assert _budget(replace(Settings(), llm=llm), question_tokens=9) == expected

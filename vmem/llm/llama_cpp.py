@@ -15,7 +15,7 @@ import httpx
 from openai import DefaultAsyncHttpxClient
 from pydantic import SecretStr
 
-from vmem.config import ModelSettings
+from vmem.config import EMBEDDED_WINDOW, ModelSettings
 from vmem.errors import ConfigError, ModelError, ModelUnavailableError
 from vmem.llm.openai_chat import OpenAIChat
 from vmem.ports import ChatReply, ChatRequest
@@ -65,7 +65,7 @@ class LlamaCpp:
             ),
             http_client=DefaultAsyncHttpxClient(timeout=settings.timeout_s, trust_env=False),
         )
-        self._check_window(settings.context_window)
+        self._check_window(settings.context_window or EMBEDDED_WINDOW)
 
     @property
     def name(self) -> str:
@@ -145,7 +145,7 @@ def _start(path: Path, settings: ModelSettings, key: str) -> Server:
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.model_alias = {path.stem}
-    params.n_ctx = settings.context_window * SLOTS
+    params.n_ctx = (settings.context_window or EMBEDDED_WINDOW) * SLOTS
     params.n_parallel = SLOTS
     params.fit_params = False  # else the window shrinks in silence where memory is short
     params.cache_ram_mib = 0  # else prompts of old requests pile up to 8 GiB
