@@ -13,10 +13,17 @@ from vmem.errors import ConfigError, ModelFormatError
 from vmem.ports import ChatModel, ChatRequest
 from vmem.prompts import Prompts
 from vmem.prompts.replies import choose_keywords, keywords_schema, one_line, parse_keywords
-from vmem.types import Anchors, Case, Image, Query, Route, Signal, Usage
-
-TEXT_SIGNALS = (Signal.TEXT_DENSE, Signal.TEXT_SPARSE)
-CAPTION_SIGNALS = (Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE)
+from vmem.types import (
+    CAPTION_SIGNALS,
+    TEXT_SIGNALS,
+    Anchors,
+    Case,
+    Image,
+    Query,
+    Route,
+    Signal,
+    Usage,
+)
 
 HYPO_CAPTION_TOKENS = 128
 """About 45 words are asked for."""

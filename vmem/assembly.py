@@ -1,6 +1,7 @@
 """Ranked rounds to context: neighbours, time-ordered blocks, budget (section 3.3, Table 13)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vmem.config import RetrievalSettings
 from vmem.types import Block, Context, RankedRound, Round, Route
@@ -59,7 +60,7 @@ def assemble(
     text = "\n\n".join(block.text for block in blocks)
     if len(kept) == 1 and count_tokens(text) > budget_tokens:
         text = _cut(text, count_tokens, budget_tokens)
-        blocks = (_with_text(blocks[0], text),)
+        blocks = (replace(blocks[0], text=text),)
     return Context(
         blocks=blocks,
         found=tuple(kept),
@@ -140,10 +141,6 @@ def _block(
         lines.append(show(round_, units.get(position, ())))
     first = rounds[span[0]]
     return Block(session=first.session, time=first.time, positions=span, text="\n".join(lines))
-
-
-def _with_text(block: Block, text: str) -> Block:
-    return Block(session=block.session, time=block.time, positions=block.positions, text=text)
 
 
 def _cut(text: str, count_tokens: CountTokens, budget_tokens: int) -> str:

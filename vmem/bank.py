@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from vmem.audio import read_audio
-from vmem.build import make_parts
+from vmem.build import make_parts, unit_tables
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
 from vmem.errors import ConfigError, DataError, VmemError
@@ -150,12 +150,8 @@ class Bank:
         """Bring a memory that is held in process up to an append of this process."""
         version, memory = self._hot.get(memory_id, (0, None))
         if appended.added and isinstance(memory, HotMemory) and version == appended.version - 1:
-            text = UnitTable(units=encoded.text, vectors_UD=encoded.text_vectors_UD)
-            image = UnitTable(units=encoded.image, vectors_UD=encoded.image_vectors_IE)
-            self._hot[memory_id] = (
-                appended.version,
-                memory.extended(appended.added, text, image),
-            )
+            extended = memory.extended(appended.added, *unit_tables(encoded))
+            self._hot[memory_id] = (appended.version, extended)
 
     def memories(self) -> list[MemoryInfo]:
         """All memories of the bank."""
@@ -167,7 +163,6 @@ class Bank:
         Raises:
             UnknownMemoryError: There is no such memory.
         """
-        self.catalogue.memory(self.settings.store.bank, memory_id)
         return self.catalogue.rounds(self.settings.store.bank, memory_id)
 
     def delete(self, memory_id: str) -> None:

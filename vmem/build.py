@@ -104,16 +104,14 @@ def hot_memory(dialogue: Dialogue, settings: Settings, parts: Parts) -> HotMemor
     encoded = encode_rounds(
         dialogue.rounds, settings.units, parts.text_encoder, parts.image_encoder, parts.read_image
     )
-    return hot_memory_of(dialogue, encoded, settings)
+    return HotMemory(dialogue.rounds, *unit_tables(encoded), settings.retrieval.lexical)
 
 
-def hot_memory_of(dialogue: Dialogue, encoded: EncodedUnits, settings: Settings) -> HotMemory:
-    """A dialogue's rounds and encoded units as one searchable memory."""
-    return HotMemory(
-        dialogue.rounds,
+def unit_tables(encoded: EncodedUnits) -> tuple[UnitTable, UnitTable]:
+    """Encoded units as a hot memory holds them: those of the text index, those of the image one."""
+    return (
         UnitTable(units=encoded.text, vectors_UD=encoded.text_vectors_UD),
         UnitTable(units=encoded.image, vectors_UD=encoded.image_vectors_IE),
-        settings.retrieval.lexical,
     )
 
 

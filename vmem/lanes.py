@@ -18,9 +18,8 @@ from vmem.ports import (
     UnitScores,
     Vectors,
 )
-from vmem.types import Case, Route, Signal
+from vmem.types import CAPTION_SIGNALS, Case, Route, Signal
 
-CAPTION_SIGNALS = {Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE}
 IMAGE_TARGETS = {Case.TEXT_TO_IMAGE, Case.IMAGE_TEXT_TO_IMAGE}
 
 
@@ -40,7 +39,7 @@ def search_lanes(
         settings: Pool, filter window, level, round score.
     """
     candidate_R = image_candidates(memory, route, settings)
-    with_captions = not CAPTION_SIGNALS & probes.keys()
+    with_captions = probes.keys().isdisjoint(CAPTION_SIGNALS)
     found = {
         signal: memory.score(
             signal, probe, candidate_R, pool=settings.pool, with_captions=with_captions

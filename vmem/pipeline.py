@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from PIL.Image import Image as Picture
 
@@ -29,13 +30,23 @@ from vmem.ports import (
 from vmem.prompts import Prompts
 from vmem.rounds import show_round
 from vmem.routing import route_query
-from vmem.types import Anchors, Answer, Case, Context, Image, Query, Retrieval, Route, Signal
+from vmem.types import (
+    SPARSE_SIGNALS,
+    Anchors,
+    Answer,
+    Case,
+    Context,
+    Image,
+    Query,
+    Retrieval,
+    Route,
+    Signal,
+)
 
 PROMPT_TOKENS = 420
 """What the answer prompt and a chat template take around context and question, at most."""
 MAX_QUERY_CHARACTERS = 20_000
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # of bytes that were not UTF-8; no encoder takes it
-SPARSE = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +112,7 @@ async def retrieve(
             memory.rounds,
             route,
             settings.retrieval,
-            show=show_round,
+            show=partial(show_round, settings=settings.units),
             count_tokens=count_tokens,
             budget_tokens=budget_tokens,
         )
@@ -185,7 +196,7 @@ async def _make_probes(
             )
         probes: dict[Signal, str | Vectors] = {}
         for signal, anchor in anchors.by_signal.items():
-            if signal in SPARSE:
+            if signal in SPARSE_SIGNALS:
                 probes[signal] = str(anchor)
             elif signal is Signal.VISUAL_BY_TEXT:
                 if isinstance(parts.image_encoder, TextTower):

@@ -132,10 +132,18 @@ def _unit(round_: Round, kind: UnitKind, number: int, text: str, image: Image | 
     )
 
 
-def show_round(round_: Round, unit_ids: tuple[str, ...] = ()) -> str:
-    """A round as a context shows it, images by id; or with unit ids, those units alone."""
+def show_round(
+    round_: Round, unit_ids: tuple[str, ...] = (), settings: UnitSettings | None = None
+) -> str:
+    """A round as a context shows it, images by id.
+
+    Args:
+        round_: The round.
+        unit_ids: Those units alone, bare; none is the whole round.
+        settings: How the round became units, where that is not the default.
+    """
     if unit_ids:
-        kept = {unit.id: unit for unit in to_units(round_, UnitSettings())}
+        kept = {unit.id: unit for unit in to_units(round_, settings or UnitSettings())}
         return "\n".join(_bare(kept[unit_id]) for unit_id in unit_ids if unit_id in kept)
     return "\n".join(line for turn in round_.turns if (line := _line(turn)))
 

@@ -41,6 +41,13 @@ class Signal(StrEnum):
     VISUAL_BY_TEXT = "visual_by_text"
 
 
+TEXT_SIGNALS = (Signal.TEXT_DENSE, Signal.TEXT_SPARSE)
+CAPTION_SIGNALS = (Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE)
+VISUAL_SIGNALS = (Signal.VISUAL, Signal.VISUAL_BY_TEXT)
+SPARSE_SIGNALS = (Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE)
+"""BM25's: their anchor stays a text, the others' becomes a vector."""
+
+
 class UnitKind(StrEnum):
     """What a unit is made from; a caption is a unit of its own beside its image."""
 

@@ -72,3 +72,12 @@ def test_bare_units_show_only_themselves() -> None:
     round_ = a_round(said("Look!", images=(PICTURE,)), said("Lovely.", "assistant"))
     assert show_round(round_, ("D1:3/text/2",)) == "Lovely."
     assert show_round(round_, ("D1:3/image/1",)) == "[Image D1:IMG_001: a red kite over dunes]"
+
+
+def test_bare_units_are_those_of_the_settings_that_made_them() -> None:
+    words = " ".join(f"w{n}" for n in range(SPLIT_WORDS + 1))
+    split = UnitSettings(split_long_spans=True)
+    assert show_round(a_round(said(words)), ("D1:3/text/2",), split) == f"w{SPLIT_WORDS}"
+    unfolded = UnitSettings(fold_captions=False)
+    shown = show_round(a_round(said("Look!", images=(PICTURE,))), ("D1:3/text/1",), unfolded)
+    assert shown == "Look!"

@@ -12,11 +12,15 @@ from vmem.config import LexicalSettings
 from vmem.errors import StoreError
 from vmem.ports import Mask, Positions, Scores, UnitScores, Vectors
 from vmem.stores.lexical import LexicalIndex
-from vmem.types import Round, Signal, Unit, UnitKind
-
-SPARSE_SIGNALS = {Signal.TEXT_SPARSE, Signal.CAPTION_SPARSE}
-CAPTION_SIGNALS = {Signal.CAPTION_DENSE, Signal.CAPTION_SPARSE}
-VISUAL_SIGNALS = {Signal.VISUAL, Signal.VISUAL_BY_TEXT}
+from vmem.types import (
+    CAPTION_SIGNALS,
+    SPARSE_SIGNALS,
+    VISUAL_SIGNALS,
+    Round,
+    Signal,
+    Unit,
+    UnitKind,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,17 @@ import numpy as np
 
 from vmem.config import LexicalSettings
 from vmem.ports import Mask, UnitScores, Vectors
-from vmem.stores.hot import (
+from vmem.stores.hot import TextLanes, text_anchor, vector_anchor
+from vmem.stores.milvus import MAX_LIMIT, Hit, MilvusStore
+from vmem.types import (
     CAPTION_SIGNALS,
     SPARSE_SIGNALS,
     VISUAL_SIGNALS,
-    TextLanes,
-    text_anchor,
-    vector_anchor,
+    Round,
+    Signal,
+    Unit,
+    UnitKind,
 )
-from vmem.stores.milvus import MAX_LIMIT, Hit, MilvusStore
-from vmem.types import Round, Signal, Unit, UnitKind
 
 ALL = 1_000
 """Units searched where every candidate is asked for: the far end of a large memory is left out."""
