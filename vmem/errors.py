@@ -12,6 +12,7 @@ pickling between processes::
     ├── ConfigError           a setting is unknown or its value does not fit
     ├── StoreError            the store cannot do what was asked
     │   ├── UnknownMemoryError
+    │   ├── UnknownRoundError
     │   ├── RoundConflictError    a round id is taken by a round of other content
     │   ├── EncoderMismatchError  the store was built with another encoder
     │   ├── StoreBusyError        another process holds the store
@@ -19,6 +20,7 @@ pickling between processes::
     ├── EncoderError          an encoder cannot be loaded or run
     └── ModelError            a language model failed
         ├── ModelUnavailableError the server cannot be reached or keeps refusing
+        │   └── ModelTimeoutError     it gave no reply in time
         └── ModelFormatError      the reply is not of the form asked for
 """
 
@@ -59,6 +61,10 @@ class UnknownMemoryError(StoreError):
     """No memory has this name."""
 
 
+class UnknownRoundError(StoreError):
+    """The memory has no round of this id."""
+
+
 class RoundConflictError(StoreError):
     """A round id is taken by a round of other content."""
 
@@ -85,6 +91,10 @@ class ModelError(VmemError):
 
 class ModelUnavailableError(ModelError):
     """The model's server cannot be reached or keeps refusing."""
+
+
+class ModelTimeoutError(ModelUnavailableError):
+    """The model gave no reply in time."""
 
 
 class ModelFormatError(ModelError):

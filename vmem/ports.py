@@ -3,7 +3,7 @@
 Arrays carry their axes in their names: U units, R rounds, N items, D dimensions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -188,8 +188,20 @@ class ChatModel(Protocol):
         """Answer one request.
 
         Raises:
+            ModelTimeoutError: It gave no reply in time.
             ModelUnavailableError: The server cannot be reached or keeps refusing.
+            ModelFormatError: The reply is empty or not of the form asked for.
             ModelError: The server rejects the request.
+        """
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[str | ChatReply]:
+        """Answer one request piece by piece.
+
+        Yields:
+            The reply's text in pieces as they come, and last the whole reply with its cost.
+
+        Raises:
+            As `complete`. A call is only tried again while nothing of it was yielded.
         """
 
     def count_tokens(self, text: str) -> int:
