@@ -1,0 +1,1 @@
+"""The serving cluster: memories over HTTP, on Ray Serve."""
