@@ -280,3 +280,17 @@ def _print_context(found: Retrieval) -> None:
 def _shortened(text: str, limit: int = 220) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= limit else f"{flat[: limit - 1]}…"
+
+
+def print_serving(address: str) -> None:
+    """Where the application answers, and what to try first."""
+    print_line(f"vmem answers at {address}")
+    print_line(f"  page  {address}/ui")
+    print_line(f"  docs  {address}/docs")
+    print_line("  try   " + _TRY.format(address=address))
+
+
+_TRY = (
+    "curl {address}/v1/memories/trip/rounds -H 'content-type: application/json' -d"
+    ' \'{{"rounds": [{{"id": "1", "user": "The ferry leaves at 7:40.", "assistant": "Noted."}}]}}\''
+)

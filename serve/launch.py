@@ -1,0 +1,226 @@
+"""`vmem serve`: the whole application on this machine, from start to drained end."""
+
+import ctypes
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import ray
+from ray import serve as ray_serve
+from ray.serve.exceptions import RayServeException
+
+from serve.app import NAME, bind
+from serve.settings import RaySettings, ServeSettings
+from vmem.config import Settings, replace
+from vmem.errors import ConfigError, StoreError
+
+DRAIN_S = 60.0
+"""Seconds that requests under way may take to end after SIGTERM."""
+START_S = 60.0
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
+
+_ENV = {
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0"),
+}
+
+
+def run(settings: ServeSettings, ready: Callable[[str], None]) -> None:
+    """Start the application, say that it is ready, and serve until SIGTERM or SIGINT.
+
+    Then nothing more is taken on, what is under way ends, and everything that was started stops.
+
+    Args:
+        settings: The application's settings.
+        ready: Called with the application's address once it answers.
+
+    Raises:
+        ConfigError: The port is taken, or a setting does not fit this machine.
+        StoreError: The embedded store cannot be opened.
+    """
+    check_access(settings)
+    check_port(settings.http.host, settings.http.port)
+    stop = threading.Event()
+    with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        start(settings, memory)
+        ready(address(settings))
+        stop.wait()
+        end()
+
+
+def start(settings: ServeSettings, memory: Settings) -> None:
+    """Run the application on the Ray at hand; returns when every deployment is healthy.
+
+    Raises:
+        ConfigError: A deployment cannot start.
+    """
+    http = settings.http
+    ray_serve.start(http_options={"host": http.host, "port": http.port, "keep_alive_timeout_s": 75})
+    try:
+        ray_serve.run(bind(settings, memory), name=NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise ConfigError(f"the application did not start: {_last_line(error)}") from error
+
+
+def end() -> None:
+    """Take on nothing more, let what is under way end, stop the application."""
+    try:
+        handle = ray_serve.get_app_handle(NAME)
+        handle.broadcast("drain", DRAIN_S).results()
+    except (RayServeException, RuntimeError, TimeoutError) as error:
+        logging.getLogger("vmem.serve").warning("drain was cut short: %s", type(error).__name__)
+    ray_serve.shutdown()
+
+
+def address(settings: ServeSettings) -> str:
+    """Where the application answers."""
+    host = settings.http.host
+    host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104  # shown, not bound
+    return f"http://{host}:{settings.http.port}"
+
+
+def check_access(settings: ServeSettings) -> None:
+    """Refuse to let callers in without a key where other machines reach the application.
+
+    Raises:
+        ConfigError: It is open, and its address is no loopback one.
+    """
+    if settings.http.open_on_loopback and not _is_loopback(settings.http.host):
+        raise ConfigError(
+            f"http.open_on_loopback lets in callers without a key, but http.host"
+            f" {settings.http.host} is no loopback address: bind 127.0.0.1, or set it to false and"
+            " make keys with `vmem keys create`"
+        )
+
+
+def check_port(host: str, port: int) -> None:
+    """Find out before anything starts.
+
+    Raises:
+        ConfigError: Another program has the port, or the address is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"http: {host} port {port} cannot be used ({error.strerror}): set another http.port"
+            ) from error
+
+
+@contextmanager
+def local_ray(settings: RaySettings) -> Iterator[None]:
+    """The cluster named, or one started here and ended with the with-block."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if settings.address:
+        ray.init(address=settings.address, **quiet)
+    else:
+        ray.init(
+            num_cpus=settings.num_cpus,
+            object_store_memory=settings.object_store_bytes,
+            include_dashboard=False,
+            runtime_env={"env_vars": _ENV},
+            _node_ip_address="127.0.0.1",
+            _metrics_export_port=settings.metrics_port,
+            **quiet,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def embedded_store(memory: Settings) -> Iterator[Settings]:
+    """The settings with a Milvus that several processes reach; Lite is served on loopback here.
+
+    Raises:
+        StoreError: Milvus Lite does not start, such as when another process holds its folder.
+    """
+    if memory.store.milvus_uri:
+        yield memory
+        return
+    home = memory.store.home.resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    process = _milvus_lite(home, port)
+    try:
+        _wait_until_listening(process, port, home)
+        yield replace(memory, store={"milvus_uri": f"http://127.0.0.1:{port}", "home": home})
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _milvus_lite(home: Path, port: int) -> subprocess.Popen[bytes]:
+    command = [
+        str(Path(sys.executable).with_name("milvus-lite")),
+        "server",
+        *("--data-dir", str(home / "milvus.db"), "--host", "127.0.0.1", "--port", str(port)),
+    ]
+    libc = ctypes.CDLL(None)
+
+    def die_with_parent() -> None:
+        libc.prctl(_DEATH_SIGNAL, signal.SIGTERM)
+
+    with (home / "milvus.log").open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which stops it in its turn
+            preexec_fn=die_with_parent,
+        )
+
+
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, home: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise StoreError(
+                f"the store in {home} cannot be opened, perhaps because another process has it:"
+                f" see {home / 'milvus.log'}"
+            )
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise StoreError(f"the store in {home} did not open within {START_S:g} s")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,171 @@
+"""The retriever deployment: router, encoders, hot memories, fusion, assembly, and the answer.
+
+A replica reads; it never writes. Before each search it compares the version of the memory that
+it holds with the log's, so that an acknowledged append is found whichever replica answers.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+
+from ray.serve.handle import DeploymentHandle
+
+from serve.backbone import HandleChat
+from serve.service import Embedded, Found, Options
+from serve.settings import BackboneSettings
+from serve.telemetry import RetrieverMetrics
+from vmem.bank import Bank
+from vmem.build import make_chat
+from vmem.config import Settings
+from vmem.config import replace as replace_settings
+from vmem.errors import ModelError, VmemError
+from vmem.pipeline import Parts, retrieve, stream_ask
+from vmem.ports import ChatModel, SearchableMemory
+from vmem.types import Answer, Query, Retrieval
+
+
+class Retriever:
+    """Searches the memories of a bank and answers from them.
+
+    Args:
+        settings: The memory's settings.
+        backbone: Which backbone it asks.
+        handle: The backbone's deployment, where it has one.
+
+    Raises:
+        VmemError: The bank cannot be opened, or an encoder not be loaded.
+    """
+
+    def __init__(
+        self, settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle | None
+    ) -> None:
+        self._settings = replace_settings(settings, retrieval={"on_model_failure": "query"})
+        self._metrics = RetrieverMetrics()
+        self._bank = Bank(replace_settings(settings, llm={"provider": "none"}), writes=False)
+        chat = _chat(settings, backbone, handle)
+        self._backbone = handle if backbone.kind == "embedded" else None
+        self._parts: Parts = replace(self._bank.parts, chat=chat)
+        self._under_way = 0
+
+    async def search(self, memory_id: str, query: Query, options: Options) -> Found:
+        """Retrieve without answering.
+
+        Raises:
+            UnknownMemoryError, QueryError, ImageError, StoreError.
+        """
+        settings = _with(self._settings, options)
+        memory, version = await self._memory(memory_id)
+        retrieval = await retrieve(query, memory, self._parts, settings)
+        self._metrics.retrieved(retrieval)
+        return _found(retrieval, memory, version)
+
+    async def answer(
+        self, memory_id: str, query: Query, options: Options
+    ) -> AsyncIterator[Found | str | Answer]:
+        """Retrieve, then answer piece by piece.
+
+        Raises:
+            UnknownMemoryError, QueryError, ImageError, StoreError, ConfigError, ModelError.
+        """
+        settings = _with(self._settings, options)
+        memory, version = await self._memory(memory_id)
+        start = time.perf_counter()
+        first_token_s = 0.0
+        try:
+            async for piece in stream_ask(query, memory, self._parts, settings):
+                if isinstance(piece, Retrieval):
+                    self._metrics.retrieved(piece)
+                    yield _found(piece, memory, version)
+                    continue
+                if isinstance(piece, Answer):
+                    seconds = time.perf_counter() - start
+                    self._metrics.answered(piece, first_token_s or seconds, seconds)
+                elif not first_token_s:
+                    first_token_s = time.perf_counter() - start
+                yield piece
+        except ModelError as error:
+            self._metrics.model_failed("answer", type(error).__name__)
+            raise
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Texts as vectors.
+
+        Raises:
+            EncoderError.
+        """
+        encoder = self._parts.text_encoder
+        vectors_ND = await asyncio.to_thread(encoder.encode, texts)
+        tokens = sum(await asyncio.to_thread(encoder.count_tokens, texts))
+        return Embedded(vectors_ND=vectors_ND, tokens=tokens, model=encoder.name)
+
+    async def check(self) -> Mapping[str, str]:
+        """Try encoders, store and backbone; each is "ok" or what is wrong with it."""
+        return {
+            "encoders": await self._try_encoder(),
+            "store": await self._try_store(),
+            "backbone": await self._try_backbone(),
+        }
+
+    async def _memory(self, memory_id: str) -> tuple[SearchableMemory, int]:
+        memory = await asyncio.to_thread(self._bank.memory, memory_id)
+        cache, (memories, units) = self._bank.cache, self._bank.hot_counts()
+        self._metrics.cache(cache.hits, cache.misses, cache.extensions, memories, units)
+        return memory
+
+    async def _try_encoder(self) -> str:
+        try:
+            await asyncio.to_thread(self._parts.text_encoder.encode, ["ready"])
+        except VmemError as error:
+            return str(error)
+        return "ok"
+
+    async def _try_store(self) -> str:
+        try:
+            await asyncio.to_thread(self._bank.check)
+        except VmemError as error:
+            return str(error)
+        return "ok"
+
+    async def _try_backbone(self) -> str:
+        if self._parts.chat is None:
+            return "ok"
+        try:
+            await self._parts.chat.check()
+        except VmemError as error:
+            return str(error)
+        return "ok"
+
+
+def _chat(
+    settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle | None
+) -> ChatModel | None:
+    if backbone.kind == "none":
+        return None
+    if backbone.kind == "remote" or handle is None:
+        return make_chat(settings)
+    if backbone.kind == "vllm":
+        from serve.vllm import VllmChat
+
+        return VllmChat(handle, settings.llm)
+    return HandleChat(
+        handle,
+        name=settings.llm.model or settings.llm.provider,
+        sees_images=settings.llm.sees_images,
+        timeout_s=settings.llm.timeout_s,
+    )
+
+
+def _with(settings: Settings, options: Options) -> Settings:
+    """The settings with what one request changes of them."""
+    asked = options.model_dump(exclude_none=True)
+    answer = {name: asked.pop(name) for name in ("max_tokens", "temperature") if name in asked}
+    if not asked and not answer:
+        return settings
+    return replace_settings(settings, retrieval=asked, answer=answer)
+
+
+def _found(retrieval: Retrieval, memory: SearchableMemory, version: int) -> Found:
+    shown = {ranked.position for ranked in retrieval.ranked} | set(retrieval.context.positions)
+    rounds = {position: memory.rounds[position] for position in sorted(shown)}
+    return Found(retrieval=retrieval, rounds=rounds, version=version)
