@@ -7,6 +7,7 @@ import typer
 from vmem.cli_data import data_app
 from vmem.cli_eval import eval_app
 from vmem.cli_memory import register
+from vmem.cli_serve import serve
 from vmem.errors import VmemError
 from vmem.show import print_error
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
 )
 register(app)
+app.command()(serve)
 app.add_typer(eval_app, name="eval")
 app.add_typer(data_app, name="data")
 
