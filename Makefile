@@ -9,13 +9,14 @@ BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 LOCKED := --no-deps --only-binary :all: --require-hashes -r
 TORCH = $(shell sed -nE 's/^ *"(torch(vision)?==[^"]+)".*/\1/p' pyproject.toml)
+SELENIUM = $(shell sed -nE 's/^browser = \[(".*")\]/\1/p' pyproject.toml)
 TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 	RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-services setup-audio demo test test-slow test-services lint bench \
-	bench-gpu lock clean
+.PHONY: help setup setup-services setup-audio demo test test-slow test-services test-browser lint \
+	bench bench-gpu lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -32,6 +33,10 @@ test: lint ## Lint, then run the tests that need no server (PYTEST_ARGS="-k NAME
 
 test-slow: setup ## Run the tests that take minutes
 	$(TEST_ENV) $(BIN)/pytest -m "slow and not services" $(PYTEST_ARGS)
+
+test-browser: setup ## Drive the page in an installed Chromium (apt-get install chromium chromium-driver)
+	$(PIP) install --quiet --only-binary :all: $(SELENIUM)
+	$(TEST_ENV) $(BIN)/pytest -m browser $(PYTEST_ARGS)
 
 test-services: setup-services ## Run the tests on a real Milvus server and PostgreSQL
 	$(TEST_ENV) $(BIN)/pytest -m services $(PYTEST_ARGS)
