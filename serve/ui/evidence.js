@@ -71,7 +71,14 @@ function section(name, title, aside, ...content) {
 export function lanes(found) {
   const signals = Object.keys(found.lanes ?? {});
   const grid = el("div", { className: "lane-grid" }, signals.map((signal) => lane(found, signal)));
-  return section("lanes", "What each lane ranked", plural(signals.length, "signal"), grid);
+  return section("lanes", "What each lane ranked", plural(signals.length, "signal"), grid, seen(found.anchors));
+}
+
+/** What the model read off the attached picture. */
+function seen(anchors) {
+  const words = anchors?.keywords?.length ? `Read off the picture: ${anchors.keywords.join(", ")}. ` : "";
+  const caption = anchors?.query_caption ? `It shows: ${anchors.query_caption}` : "";
+  return words || caption ? el("p", { className: "small" }, words, caption) : "";
 }
 
 function lane(found, signal) {

@@ -29,7 +29,7 @@ async function nextPage(after, mine) {
 }
 
 function ending(page, mine) {
-  if (page.next !== null) {
+  if (page.next ?? null) {
     const more = () => nextPage(page.next, mine);
     return [el("button", { type: "button", className: "second", onclick: more }, "More memories")];
   }

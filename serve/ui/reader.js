@@ -91,7 +91,7 @@ async function load(after, limit, mine, edge, place) {
 }
 
 function offerLater(next) {
-  if (next === null) return;
+  if ((next ?? null) === null) return;
   const more = () =>
     load(next, PAGE, turn, byId("reader-after"), (page) => {
       const known = list.querySelector(".session:last-of-type")?.dataset.session;

@@ -1,13 +1,13 @@
 """A test double of the HTTP surface, and a real Chromium to drive the page with.
 
-The double gives scripted answers of the right shape, with no memory behind them. The question's
+The double gives scripted answers, with no memory behind them; `serve.schemas` checks the shape of
+all that it takes and gives. The question's
 words pick what happens: `slow` never stops streaming, `dead` has no model, `broken` breaks off in
 mid-answer, `busy` is refused.
 """
 
 import asyncio
 import hashlib
-import json
 import shutil
 import threading
 import time
@@ -21,9 +21,21 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel
 
 import serve
 import vmem.datasets.sample
+from serve.schemas import (
+    AnswerRequest,
+    Done,
+    Failure,
+    Memory,
+    MemoryPage,
+    RoundPage,
+    SearchResponse,
+    Token,
+)
+from serve.service import Options
 from vmem.datasets.jsonl import read_rounds
 from vmem.types import Image, Round, Turn
 
@@ -146,17 +158,17 @@ def scripted_app(script: Script) -> FastAPI:
         response.headers["x-request-id"] = "scripted-1"
         return response
 
-    @app.get("/v1/memories")
+    @app.get("/v1/memories", response_model=MemoryPage)
     async def memories(after: str = "", limit: int = 100) -> dict[str, Any]:
         names = [name for name in sorted(script.memories) if name > after]
         more = names[limit - 1] if len(names) > limit else None
         return {"memories": [info(script, name) for name in names[:limit]], "next": more}
 
-    @app.get("/v1/memories/{memory}")
+    @app.get("/v1/memories/{memory}", response_model=Memory)
     async def memory(memory: str) -> Any:
         return info(script, memory) if memory in script.memories else problem(404, UNKNOWN)
 
-    @app.get("/v1/memories/{memory}/rounds")
+    @app.get("/v1/memories/{memory}/rounds", response_model=RoundPage)
     async def rounds(memory: str, after: int = -1, limit: int = 100) -> Any:
         if memory not in script.memories:
             return problem(404, UNKNOWN)
@@ -178,7 +190,7 @@ def scripted_app(script: Script) -> FastAPI:
 def asking_routes(app: FastAPI, script: Script, pictures: dict[str, bytes]) -> None:
     """Search and answer."""
 
-    @app.post("/v1/memories/{memory}/search")
+    @app.post("/v1/memories/{memory}/search", response_model=SearchResponse)
     async def search(memory: str, request: Request) -> dict[str, Any]:
         fields, image = await read(request)
         script.asked.append((fields, image))
@@ -199,18 +211,18 @@ def asking_routes(app: FastAPI, script: Script, pictures: dict[str, bytes]) -> N
 
 async def stream(first: dict[str, Any], query: str) -> AsyncIterator[str]:
     """The events of one answer; it names the best picture, so that its name becomes a link."""
-    yield event("found", first)
+    yield event("found", SearchResponse.model_validate(first))
     if "dead" in query:
-        yield event("error", {"error": {**NO_MODEL, "request_id": "scripted-1"}})
+        yield event("error", failure(NO_MODEL))
         return
     pictures = [image["id"] for cited in first["citations"] for image in cited["images"]]
     words = f"The blend is called Lamplighter, as on {(pictures or ['no picture'])[0]}.".split(" ")
     yield ": keep-alive\r\n\r\n"
     while "slow" in query:
-        yield event("token", {"text": "and on "})
+        yield event("token", Token(text="and on "))
         await asyncio.sleep(0.05)
     for n, word in enumerate(words):
-        yield event("token", {"text": f" {word}" if n else word})
+        yield event("token", Token(text=f" {word}" if n else word))
         await asyncio.sleep(0.02)
         if "broken" in query:
             return
@@ -219,23 +231,27 @@ async def stream(first: dict[str, Any], query: str) -> AsyncIterator[str]:
         {"role": "answer", "prompt_tokens": 1843, "completion_tokens": 12, "cached": False},
     ]
     done = {"answer": " ".join(words), "usage": usage, "model": "scripted"}
-    yield event("done", {**done, "seconds": {**first["seconds"], "answer": 1.84}})
+    seconds = {**first["seconds"], "answer": 1.84}
+    yield event("done", Done(**done, seconds=seconds, request_id="scripted-1"))
 
 
-def event(name: str, data: object) -> str:
+def event(name: str, data: BaseModel) -> str:
     """One server-sent event, with the line ends that a server may choose."""
-    return f"event: {name}\r\ndata: {json.dumps(data)}\r\n\r\n"
+    return f"event: {name}\r\ndata: {data.model_dump_json()}\r\n\r\n"
 
 
 async def read(request: Request) -> tuple[dict[str, Any], bytes | None]:
     """A search's or answer's fields, from JSON or a form, and its picture."""
     if "multipart" not in request.headers["content-type"]:
-        return dict(await request.json()), None
+        sent = dict(await request.json())
+        AnswerRequest.model_validate(sent)
+        return sent, None
     async with request.form() as form:
         image: Any = form["image"]
         content = await image.read()
-        fields = {name: str(value) for name, value in form.items() if name != "image"}
-    return {**fields, "options": json.loads(fields["options"])}, content
+        fields: dict[str, Any] = {k: str(v) for k, v in form.items() if k != "image"}
+    fields["options"] = Options.model_validate_json(fields["options"]).model_dump(exclude_none=True)
+    return fields, content
 
 
 def found(
@@ -365,7 +381,11 @@ def info(script: Script, memory: str) -> dict[str, Any]:
     return {"id": memory, **counts, "created_at": "2026-03-02T09:10:00+00:00"}
 
 
-def problem(status: int, error: dict[str, str]) -> JSONResponse:
+def failure(error: dict[str, str]) -> Failure:
     """An error of the contract's form."""
-    content = {"error": {**error, "request_id": "scripted-1"}}
-    return JSONResponse(content, status, {"x-request-id": "scripted-1"})
+    return Failure.model_validate({"error": {**error, "type": "api", "request_id": "scripted-1"}})
+
+
+def problem(status: int, error: dict[str, str]) -> JSONResponse:
+    """It as a response."""
+    return JSONResponse(failure(error).model_dump(), status, {"x-request-id": "scripted-1"})
