@@ -56,6 +56,8 @@ def assemble(
         return cost[position]
 
     kept, spans = _fit(found, len(rounds), settings, placement, tokens, budget_tokens)
+    # A gap, where a round was erased, keeps its neighbours apart and shows nothing.
+    spans = [seen for span in spans if (seen := tuple(p for p in span if rounds[p].turns))]
     blocks = tuple(_block(span, rounds, units, show) for span in spans)
     text = "\n\n".join(block.text for block in blocks)
     if len(kept) == 1 and count_tokens(text) > budget_tokens:

@@ -1,41 +1,60 @@
-"""A bank of memories: append, search, ask, delete; the log is the truth, the index follows it."""
+"""A bank of memories: append, search, ask, erase; the log is the truth, the index follows it.
 
-from collections.abc import Sequence
+One process writes a bank, and any number read it beside. A round is acknowledged once it is in
+the log and in the index, and a reader shows what the index has followed the log to, so that it
+finds every acknowledged round without a word from the writer.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
-from vmem.audio import read_audio
-from vmem.build import make_parts, unit_tables
+from vmem.bank_index import BankIndex, collections, delete_round_rows, delete_rows
+from vmem.build import make_parts
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
-from vmem.errors import ConfigError, DataError, VmemError
-from vmem.memory import EncodedUnits, encode_rounds
+from vmem.errors import (
+    ConfigError,
+    DataError,
+    EncoderError,
+    InputError,
+    StoreError,
+    UnknownMemoryError,
+    VectorError,
+    VmemError,
+)
+from vmem.memory import EncodedUnits
 from vmem.pipeline import Parts, ask, check_query, retrieve
-from vmem.ports import SearchableMemory, Transcriber, Vectors
+from vmem.ports import SearchableMemory, Transcriber
 from vmem.rounds import to_units
 from vmem.stores.catalogue import Appended, Catalogue, MemoryInfo, check_memory_id
 from vmem.stores.catalogue import Bank as BankRecord
-from vmem.stores.hot import HotMemory, UnitTable
+from vmem.stores.held import CacheCounts, Held, HeldMemories
 from vmem.stores.images import ImageStore
+from vmem.stores.media import drop_media, keep_media, reader
 from vmem.stores.milvus import MilvusStore
-from vmem.stores.rows import unit_digest, unit_rows
-from vmem.stores.searched import MilvusMemory
-from vmem.stores.unit_rows import MAX_BYTES, unit_key
-from vmem.types import Answer, Image, Modality, Query, Retrieval, Round, Turn, Unit
+from vmem.stores.records import check_same_encoders
+from vmem.stores.unit_rows import MAX_BYTES
+from vmem.types import Answer, Query, Retrieval, Round
+
+ATTEMPTS = 5
+"""Reads of a memory that changes while it is read."""
 
 
 class Bank:
-    """The open bank that the settings name.
+    """The open bank that the settings name; safe for several threads.
 
     A process that appends must be the bank's only writer. Searching reads the log's version
     first, so an acknowledged round is always found.
 
     Args:
         settings: Store, encoders, retrieval, backbone.
+        writes: Whether this process is the writer. A reader changes nothing: it never appends,
+            heals or creates a collection, and leaves out what is in the log only.
 
     Raises:
         EncoderMismatchError: The bank was made with other encoders or unit settings.
@@ -43,11 +62,15 @@ class Bank:
         StoreError: A server cannot be reached.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, writes: bool = True) -> None:
         self.settings = settings
+        self.writes = writes
         self.catalogue = Catalogue(database_url(settings))
         self.media = ImageStore(images_url(settings))
-        self._hot: dict[str, tuple[int, SearchableMemory]] = {}
+        self._held = HeldMemories(settings.store.hot_units)
+        self._writing = threading.RLock()
+        self._opening = threading.Lock()
+        self._opened: BankIndex | None = None
 
     def __enter__(self) -> Self:
         """Open for a with-block."""
@@ -69,8 +92,8 @@ class Bank:
 
     def reload(self) -> None:
         """Forget what was read of the bank; a build calls this after its switch."""
-        self.__dict__.pop("record", None)
-        self._hot.clear()
+        self._held.clear()
+        self._opened = None
 
     def close(self) -> None:
         """Release the stores."""
@@ -78,10 +101,20 @@ class Bank:
             self.store.close()
         self.catalogue.close()
 
+    def check(self) -> None:
+        """Ask every store for an answer.
+
+        Raises:
+            StoreError: One cannot be reached.
+        """
+        self.catalogue.bank(self.settings.store.bank)
+        self.store.collections()
+
     @cached_property
     def parts(self) -> Parts:
         """Encoders, backbone and prompts; loaded when first needed."""
-        return make_parts(self.settings)
+        parts = make_parts(self.settings)
+        return replace(parts, read_image=reader(self.media, parts.read_image))
 
     @cached_property
     def store(self) -> MilvusStore:
@@ -91,79 +124,99 @@ class Bank:
             return MilvusStore(uri, self.settings.store.milvus_token.get_secret_value())
         return MilvusStore(str(self.settings.store.home / "milvus.db"))
 
-    @cached_property
+    @property
     def record(self) -> BankRecord:
         """The bank's own record: encoders, collections."""
-        name = self.settings.store.bank
-        image = self.parts.image_encoder
-        record = self.catalogue.ensure_bank(
-            BankRecord(
-                name=name,
-                kind="served",
-                text_encoder=self.parts.text_encoder.name,
-                text_width=self.parts.text_encoder.width,
-                image_encoder=image.name if image else "none",
-                image_width=image.width if image else 0,
-                text_collection=f"{name}_text",
-                image_collection=f"{name}_image",
-                units=self.settings.units,
-            )
-        )
-        for collection, width in _collections(record):
-            if not self.store.exists(collection):
-                self.store.create(collection, width)
-        return record
+        return self._index().record
+
+    @property
+    def cache(self) -> CacheCounts:
+        """How often a memory was held when it was searched."""
+        return self._held.counts
+
+    def hot_counts(self) -> tuple[int, int]:
+        """Memories held in process, and their units together."""
+        return self._held.sizes()
+
+    def create(self, memory_id: str) -> MemoryInfo:
+        """Make an empty memory, or return the one that is there.
+
+        Raises:
+            DataError: The id cannot name a memory.
+        """
+        with self._as_writer():
+            check_memory_id(memory_id)
+            return self.catalogue.create_memory(self.record.name, memory_id)
 
     def append(self, memory_id: str, rounds: Sequence[Round]) -> Appended:
         """Add rounds at the end of a memory, which is made where it does not exist.
 
-        A round is acknowledged once it is in the log; a crash before it is indexed is healed when
-        the memory is next opened. The same round again is no change.
+        A round is acknowledged once it is in the log and in the index; a crash in between is
+        healed with the memory's next append, or when its writer next opens it. The same round
+        again is no change.
 
         Raises:
-            RoundConflictError: A round id is taken by a round of other content.
+            RoundConflictError: A round id is taken by a round of other content, or was erased.
             DataError: A round has no content, or a span is too long for the index.
             ImageError, AudioError: A picture or voice message cannot be used.
         """
-        check_memory_id(memory_id)
-        record = self.record
-        kept: list[Round] = []
-        try:
-            for round_ in rounds:
-                kept.append(self.keep_media(round_))
-            self._check(memory_id, kept)
-            appended = self.catalogue.append(record.name, memory_id, kept)
-        except VmemError:
-            self._drop_media(kept)
-            raise
-        try:
-            encoded = self._index(memory_id, appended.added, appended.version)
-        except VmemError as error:
-            raise type(error)(
-                f"{error} (the {len(appended.added)} rounds are in the log of {memory_id} and are"
-                " indexed when it is next opened)"
-            ) from error
-        self._extend(memory_id, appended, encoded)
-        return appended
+        (outcome,) = self.append_many([(memory_id, rounds)])
+        if isinstance(outcome, VmemError):
+            raise outcome
+        return outcome
 
-    def _extend(self, memory_id: str, appended: Appended, encoded: EncodedUnits) -> None:
-        """Bring a memory that is held in process up to an append of this process."""
-        version, memory = self._hot.get(memory_id, (0, None))
-        if appended.added and isinstance(memory, HotMemory) and version == appended.version - 1:
-            extended = memory.extended(appended.added, *unit_tables(encoded))
-            self._hot[memory_id] = (appended.version, extended)
+    def append_many(
+        self, items: Sequence[tuple[str, Sequence[Round]]]
+    ) -> list[Appended | VmemError]:
+        """Several appends, each for itself as `append`, encoded and indexed together.
 
-    def memories(self) -> list[MemoryInfo]:
-        """All memories of the bank."""
-        return self.catalogue.memories(self.settings.store.bank)
+        What stops one of them stops no other, but for one case: once rounds are in the log, those
+        of the same memory are acknowledged together or not at all.
 
-    def rounds(self, memory_id: str) -> tuple[Round, ...]:
-        """All rounds of a memory.
+        Args:
+            items: Memory and rounds of each.
+
+        Returns:
+            For each what it did, or the error that `append` would raise.
+        """
+        with self._as_writer():
+            bank = self.record.name
+            outcomes = [self._log(bank, memory_id, rounds) for memory_id, rounds in items]
+            logged: dict[str, list[Appended]] = {}
+            for (memory_id, _), outcome in zip(items, outcomes, strict=True):
+                if isinstance(outcome, Appended):
+                    logged.setdefault(memory_id, []).append(outcome)
+            errors = self._index_logged(logged)
+        return [
+            errors.get(memory_id, outcome) if isinstance(outcome, Appended) else outcome
+            for (memory_id, _), outcome in zip(items, outcomes, strict=True)
+        ]
+
+    def erase_round(self, memory_id: str, round_id: str) -> int:
+        """Erase a round: words, vectors, and pictures and voice messages that no other holds.
+
+        A gap stays in its place, so its neighbours do not become each other's, and its id stays
+        taken.
+
+        Returns:
+            The memory's new version.
 
         Raises:
-            UnknownMemoryError: There is no such memory.
+            UnknownMemoryError, UnknownRoundError: There is no such memory or round.
         """
-        return self.catalogue.rounds(self.settings.store.bank, memory_id)
+        with self._as_writer():
+            name = self.settings.store.bank
+            erased = self.catalogue.erase_round(name, memory_id, round_id)
+            self._held.drop(memory_id)
+            try:
+                if self.catalogue.memory(name, memory_id).indexed_version < erased.version - 1:
+                    self.heal(memory_id)
+                else:
+                    delete_round_rows(self.store, self._stored_record(), memory_id, erased.round)
+                    self.catalogue.mark_indexed(name, memory_id, erased.version)
+            finally:
+                drop_media([erased.round], self.media, self.catalogue)
+        return erased.version
 
     def delete(self, memory_id: str) -> None:
         """Erase a memory: rounds, vectors, and pictures that no other memory holds.
@@ -171,13 +224,51 @@ class Bank:
         Raises:
             UnknownMemoryError: There is no such memory.
         """
-        rounds = self.rounds(memory_id)
-        bank = self.catalogue.bank(self.settings.store.bank)
-        for collection, _ in _collections(bank) if bank else ():
-            self.store.delete(collection, sorted(self.store.ids(collection, memory_id)))
-        self.catalogue.delete_memory(self.settings.store.bank, memory_id)
-        self._hot.pop(memory_id, None)
-        self._drop_media(rounds)
+        with self._as_writer():
+            name = self.settings.store.bank
+            rounds = self.rounds(memory_id)
+            self.catalogue.mark_unindexed(name, memory_id)  # a crash from here on can be healed
+            delete_rows(self.store, self._stored_record(), memory_id)
+            self.catalogue.delete_memory(name, memory_id)
+            self._held.drop(memory_id)
+            drop_media(rounds, self.media, self.catalogue)
+
+    def heal(self, memory_id: str) -> None:
+        """Make the index hold exactly what the log says of a memory.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+            ImageError, EncoderError, VectorError: A round can no longer be encoded.
+        """
+        with self._as_writer():
+            name = self.settings.store.bank
+            info = self.catalogue.memory(name, memory_id)
+            self._index().heal(memory_id, self.rounds(memory_id))
+            self.catalogue.mark_indexed(name, memory_id, info.version)
+
+    def heal_all(self) -> int:
+        """Heal every memory whose index is behind its log; returns how many there were."""
+        with self._as_writer():
+            behind = [info for info in self.memories() if info.indexed_version < info.version]
+            for info in behind:
+                self.heal(info.id)
+        return len(behind)
+
+    def memories(self) -> list[MemoryInfo]:
+        """All memories of the bank."""
+        return self.catalogue.memories(self.settings.store.bank)
+
+    def rounds(self, memory_id: str) -> tuple[Round, ...]:
+        """All rounds of a memory by position; where one was erased, a round without turns.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+        """
+        return self.catalogue.rounds(self.settings.store.bank, memory_id)
+
+    def keep_media(self, round_: Round) -> Round:
+        """The round with its pictures and voice messages in the store; see `keep_media`."""
+        return keep_media(round_, self.media, self.parts.read_image, self._transcribe)
 
     async def search(self, memory_id: str, query: Query) -> Retrieval:
         """Retrieve without answering.
@@ -198,157 +289,207 @@ class Bank:
         check_query(query)
         return await ask(query, self.memory(memory_id), self.parts, self.settings)
 
-    def _drop_media(self, rounds: Sequence[Round]) -> None:
-        """Remove the pictures and voice messages of rounds that no memory holds."""
-        digests = {image.digest for round_ in rounds for image in round_.images if image.digest}
-        for digest in sorted(digests - self.catalogue.image_digests()) if digests else ():
-            self.media.delete(digest)
-        for audio in sorted(_voices(rounds) - self._voices_elsewhere(rounds)):
-            self.media.delete(audio)
-
-    def _voices_elsewhere(self, rounds: Sequence[Round]) -> set[str]:
-        """Voice messages that any memory holds; looked for only where some were erased."""
-        if not _voices(rounds):
-            return set()
-        return {
-            voice
-            for bank in self.catalogue.banks()
-            for info in self.catalogue.memories(bank.name)
-            for voice in _voices(self.catalogue.rounds(bank.name, info.id))
-        }
-
     def memory(self, memory_id: str) -> SearchableMemory:
-        """A memory brought up to its log's version, ready to be searched.
+        """A memory brought up to what is acknowledged of it, ready to be searched.
 
         Raises:
             UnknownMemoryError: There is no such memory.
+            StoreError: The index lacks units that it once held; the writer's `heal` mends it.
         """
-        info = self.catalogue.memory(self.settings.store.bank, memory_id)
-        cached = self._hot.get(memory_id)
-        if cached and cached[0] == info.version:
-            return cached[1]
-        rounds = self.rounds(memory_id)
-        self._heal(info, rounds)
-        memory = self._load(memory_id, rounds)
-        self._hot[memory_id] = (info.version, memory)
-        return memory
+        return self.versioned(memory_id)[0]
 
-    def _check(self, memory_id: str, rounds: Sequence[Round]) -> None:
-        """Refuse before the log what the index could not take after it."""
-        for round_ in rounds:
-            units = to_units(round_, self.settings.units)
-            if not units:
-                raise DataError(f"round {round_.id} of {memory_id} has no text and no image")
-            for unit in units:
-                if (size := len(unit.text.encode())) > MAX_BYTES["text"]:
-                    raise DataError(
-                        f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
-                        f" limit of {MAX_BYTES['text']:,}: split it"
-                    )
+    def versioned(self, memory_id: str) -> tuple[SearchableMemory, int]:
+        """As `memory`, with the version that it shows."""
+        held = self._held_now(memory_id)
+        if held is None:
+            with self._writing if self.writes else self._held.turn(memory_id):
+                held = self._held_now(memory_id) or self._read(memory_id)
+        return held.memory, held.version
 
-    def keep_media(self, round_: Round) -> Round:
-        """The round with its pictures and voice messages in the store, voice transcribed.
+    def _held_now(self, memory_id: str) -> Held | None:
+        """The memory, where it is held as the log now has it."""
+        info = self._info(memory_id)
+        held = self._held.get(memory_id)
+        if held is None or not held.shows(info) or self._must_heal(info):
+            return None
+        self._held.hit()
+        return held
+
+    def _info(self, memory_id: str) -> MemoryInfo:
+        try:
+            return self.catalogue.memory(self.settings.store.bank, memory_id)
+        except UnknownMemoryError:
+            self._held.drop(memory_id)
+            raise
+
+    def _must_heal(self, info: MemoryInfo) -> bool:
+        return self.writes and info.indexed_version < info.version
+
+    def _read(self, memory_id: str) -> Held:
+        """The memory from log and index: what came since it was held, or all of it."""
+        if self._must_heal(self._info(memory_id)):
+            self.heal(memory_id)
+        return self._read_on(memory_id) or self._read_whole(memory_id)
+
+    def _read_on(self, memory_id: str) -> Held | None:
+        """A held memory with what came since; None where more than that has changed."""
+        held = self._held.get(memory_id)
+        if held is None:
+            return None
+        changes = self.catalogue.changes(self.settings.store.bank, memory_id, held.version)
+        end = len(held.memory.rounds)
+        follows = all(r.position == end + n for n, r in enumerate(changes.rounds))
+        if changes.info.created_at != held.created_at or not follows:
+            return None
+        memory = self._index().extend(held.memory, memory_id, changes.rounds)
+        return self._held.extend(memory_id, memory, changes.info) if memory else None
+
+    def _read_whole(self, memory_id: str) -> Held:
+        """A memory read whole, anew where its rounds or collections change while it is read."""
+        for _ in range(ATTEMPTS):
+            changes = self.catalogue.changes(self.settings.store.bank, memory_id)
+            index = self._index()
+            try:
+                if self.writes and not index.is_whole(memory_id, changes.rounds):
+                    index.heal(memory_id, changes.rounds)
+                memory = index.load(memory_id, changes.rounds)
+            except StoreError:
+                if self._index() is index:
+                    raise
+                continue  # a build dropped the collection that was read
+            if memory is not None:
+                return self._held.load(memory_id, memory, changes.info)
+        raise StoreError(
+            f"the index of bank {self.settings.store.bank} lacks units of memory {memory_id} that"
+            " are in its log; let the bank's writer heal it"
+        )
+
+    def _log(self, bank: str, memory_id: str, rounds: Sequence[Round]) -> Appended | VmemError:
+        """Put rounds with their media into the log, all or none."""
+        kept: list[Round] = []
+        try:
+            check_memory_id(memory_id)
+            for round_ in rounds:
+                kept.append(self.keep_media(round_))
+            check_units(memory_id, kept, self.settings)
+            return self.catalogue.append(bank, memory_id, kept)
+        except VmemError as error:
+            drop_media(kept, self.media, self.catalogue)
+            return error
+
+    def _index_logged(self, logged: Mapping[str, Sequence[Appended]]) -> dict[str, VmemError]:
+        """Bring the index up to the log; returns the errors, by memory."""
+        errors: dict[str, VmemError] = {}
+        together: dict[str, list[Round]] = {}
+        for memory_id, appends in logged.items():
+            if appends[0].behind:
+                try:
+                    self.heal(memory_id)
+                except VmemError as error:
+                    errors[memory_id] = error
+            elif added := [round_ for append in appends for round_ in append.added]:
+                together[memory_id] = added
+        for memory_id, encoded in self._add(together).items():
+            try:
+                if isinstance(encoded, VmemError):
+                    raise encoded
+                self._note_indexed(memory_id, logged[memory_id], together[memory_id], encoded)
+            except VmemError as error:
+                errors[memory_id] = error
+        return {
+            memory_id: _unindexed(memory_id, logged[memory_id], error)
+            for memory_id, error in errors.items()
+        }
+
+    def _add(self, rounds: Mapping[str, Sequence[Round]]) -> Mapping[str, EncodedUnits | VmemError]:
+        """Encode and index rounds together; one by one where one of them spoils the rest."""
+        if not rounds:
+            return {}
+        try:
+            return self._index().add(rounds)
+        except (InputError, EncoderError, VectorError) as error:
+            if len(rounds) == 1:
+                return dict.fromkeys(rounds, error)
+            alone = [self._add({memory_id: several}) for memory_id, several in rounds.items()]
+            return {memory_id: outcome for each in alone for memory_id, outcome in each.items()}
+        except VmemError as error:
+            return dict.fromkeys(rounds, error)
+
+    def _note_indexed(
+        self,
+        memory_id: str,
+        appends: Sequence[Appended],
+        added: Sequence[Round],
+        encoded: EncodedUnits,
+    ) -> None:
+        """Acknowledge appends, and bring a memory that is held in process up to them."""
+        name = self.settings.store.bank
+        self.catalogue.mark_indexed(name, memory_id, appends[-1].version)
+        held = self._held.get(memory_id)
+        if held and held.memory.rounds and len(held.memory.rounds) == added[0].position:
+            memory = self._index().extend_encoded(held.memory, added, encoded)
+            if memory:
+                self._held.extend(memory_id, memory, self.catalogue.memory(name, memory_id))
+
+    def _as_writer(self) -> AbstractContextManager[object]:
+        """The lock that every change takes.
 
         Raises:
-            ImageError, AudioError: One of them cannot be used.
-            EncoderError: A voice message has no transcript and the audio extra is missing.
+            StoreError: The bank was opened to read.
         """
-        return replace(round_, turns=tuple(self._keep_turn(turn) for turn in round_.turns))
+        if not self.writes:
+            raise StoreError("this bank was opened to read; its one writer changes it")
+        return self._writing
 
-    def _keep_turn(self, turn: Turn) -> Turn:
-        images = tuple(self._keep_image(image) for image in turn.images)
-        if turn.audio is None:
-            return replace(turn, images=images)
-        transcript = turn.transcript or self._transcriber.transcribe(turn.audio)
-        audio = self.media.put_audio(read_audio(turn.audio), turn.audio)
-        return replace(turn, images=images, audio=audio, transcript=transcript)
+    def _index(self) -> BankIndex:
+        """The bank's collections as the catalogue names them now: a build may have switched."""
+        record = self._record()
+        with self._opening:
+            if self._opened is None or self._opened.record != record:
+                for collection, width in collections(record).values():
+                    if self.writes and not self.store.exists(collection):
+                        self.store.create(collection, width)
+                self._opened = BankIndex(
+                    record=record, store=self.store, parts=self.parts, settings=self.settings
+                )
+            return self._opened
 
-    def _keep_image(self, image: Image) -> Image:
-        if image.uri is None or image.digest:
-            return image
-        digest, uri = self.media.put(self.parts.read_image(image.uri), image.uri)
-        return replace(image, digest=digest, uri=uri)
+    def _record(self) -> BankRecord:
+        name = self.settings.store.bank
+        text, image = self.parts.text_encoder, self.parts.image_encoder
+        asked = BankRecord(
+            name=name,
+            kind="served",
+            text_encoder=text.name,
+            text_width=text.width,
+            image_encoder=image.name if image else "none",
+            image_width=image.width if image else 0,
+            text_collection=f"{name}_text",
+            image_collection=f"{name}_image",
+            units=self.settings.units,
+        )
+        if self.writes:
+            return self.catalogue.ensure_bank(asked)
+        record = self._stored_record()
+        check_same_encoders(record, asked)
+        return record
+
+    def _stored_record(self) -> BankRecord:
+        """The bank's record, for what needs no encoder."""
+        name = self.settings.store.bank
+        record = self.catalogue.bank(name)
+        if record is None:
+            raise StoreError(f"there is no bank {name} yet; its writer makes it")
+        return record
+
+    def _transcribe(self, uri: str) -> str:
+        return self._transcriber.transcribe(uri)
 
     @cached_property
     def _transcriber(self) -> Transcriber:
         from vmem.encoders.whisper import Whisper
 
         return Whisper()
-
-    def _index(self, memory_id: str, rounds: Sequence[Round], version: int) -> EncodedUnits:
-        encoded = encode_rounds(
-            rounds,
-            self.settings.units,
-            self.parts.text_encoder,
-            self.parts.image_encoder,
-            self.parts.read_image,
-        )
-        tables: list[tuple[str, Sequence[Unit], Vectors]] = [
-            (self.record.text_collection, encoded.text, encoded.text_vectors_UD),
-            (self.record.image_collection, encoded.image, encoded.image_vectors_IE),
-        ]
-        for collection, units, vectors_UD in tables:
-            if units:
-                rows = unit_rows(memory_id, rounds, units, vectors_UD)
-                self.store.upsert(collection, rows)
-        self.catalogue.mark_indexed(self.record.name, memory_id, version)
-        return encoded
-
-    def _heal(self, info: MemoryInfo, rounds: Sequence[Round]) -> None:
-        """Make the index hold exactly the units of the log's rounds."""
-        wanted = self._wanted_digests(info.id, rounds)
-        collections = [name for name, _ in _collections(self.record)]
-        counted = sum(self.store.count(name, info.id) for name in collections)
-        if info.indexed_version == info.version and counted == len(wanted):
-            return
-        held: dict[str, str] = {}
-        for name in collections:
-            stored = self.store.digests(name, info.id)
-            extra = sorted(key for key in stored if key not in wanted)
-            self.store.delete(name, extra)
-            held |= stored
-        stale = {round_id for key, (digest, round_id) in wanted.items() if held.get(key) != digest}
-        missing = [round_ for round_ in rounds if round_.id in stale]
-        self._index(info.id, missing, info.version)
-
-    def _wanted_digests(
-        self, memory_id: str, rounds: Sequence[Round]
-    ) -> dict[str, tuple[str, str]]:
-        sees = self.parts.image_encoder is not None
-        return {
-            unit_key(memory_id, unit.id): (unit_digest(unit), unit.round_id)
-            for round_ in rounds
-            for unit in to_units(round_, self.settings.units)
-            if unit.modality is Modality.TEXT or (sees and unit.image and unit.image.uri)
-        }
-
-    def _load(self, memory_id: str, rounds: tuple[Round, ...]) -> SearchableMemory:
-        units = [unit for round_ in rounds for unit in to_units(round_, self.settings.units)]
-        if len(units) > self.settings.store.exact_limit:
-            return MilvusMemory(
-                rounds,
-                [unit for unit in units if unit.modality is Modality.TEXT],
-                self.settings.retrieval.lexical,
-                store=self.store,
-                memory_id=memory_id,
-                text_collection=self.record.text_collection,
-                image_collection=self.record.image_collection,
-            )
-        text = self._table(self.record.text_collection, memory_id, units, Modality.TEXT)
-        image = self._table(self.record.image_collection, memory_id, units, Modality.IMAGE)
-        return HotMemory(rounds, text, image, self.settings.retrieval.lexical)
-
-    def _table(
-        self, collection: str, memory_id: str, units: Sequence[Unit], modality: Modality
-    ) -> UnitTable:
-        width = dict(_collections(self.record)).get(collection, 0)
-        rows = self.store.fetch(collection, memory_id) if width else []
-        vectors = {row.id: row.vector for row in rows}
-        kept = tuple(u for u in units if u.modality is modality and u.id in vectors)
-        vectors_UD = np.zeros((len(kept), width), dtype=np.float32)
-        for index, unit in enumerate(kept):
-            vectors_UD[index] = vectors[unit.id]
-        return UnitTable(units=kept, vectors_UD=vectors_UD)
 
 
 def open_bank(settings: Settings, **changes: object) -> Bank:
@@ -359,6 +500,24 @@ def open_bank(settings: Settings, **changes: object) -> Bank:
         changes: Single store settings, such as `bank="demo"`.
     """
     return Bank(replace_settings(settings, store=changes) if changes else settings)
+
+
+def check_units(memory_id: str, rounds: Sequence[Round], settings: Settings) -> None:
+    """Refuse before the log what the index could not take after it.
+
+    Raises:
+        DataError: A round has no content, or a span is too long for the index.
+    """
+    for round_ in rounds:
+        units = to_units(round_, settings.units)
+        if not units:
+            raise DataError(f"round {round_.id} of {memory_id} has no text and no image")
+        for unit in units:
+            if (size := len(unit.text.encode())) > MAX_BYTES["text"]:
+                raise DataError(
+                    f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
+                    f" limit of {MAX_BYTES['text']:,}: split it"
+                )
 
 
 def database_url(settings: Settings) -> str:
@@ -378,14 +537,12 @@ def images_url(settings: Settings) -> str:
     return settings.store.images_url or str(settings.store.home / "images")
 
 
-def _voices(rounds: Sequence[Round]) -> set[str]:
-    return {turn.audio for round_ in rounds for turn in round_.turns if turn.audio}
-
-
-def _collections(record: BankRecord) -> list[tuple[str, int]]:
-    """The bank's collections with their widths; a bank without pictures has one."""
-    pairs = [
-        (record.text_collection, record.text_width),
-        (record.image_collection, record.image_width),
-    ]
-    return [(name, width) for name, width in pairs if width]
+def _unindexed(memory_id: str, appends: Sequence[Appended], error: VmemError) -> VmemError:
+    """The error of appends that are in the log and not in the index."""
+    count = sum(len(append.added) for append in appends)
+    told = type(error)(
+        f"{error} (the {count} rounds are in the log of {memory_id} and are indexed with its next"
+        " append, or when its writer next opens it)"
+    )
+    told.__cause__ = error
+    return told

@@ -6,6 +6,7 @@ import typer
 
 from vmem.cli_data import data_app
 from vmem.cli_eval import eval_app
+from vmem.cli_keys import keys_app
 from vmem.cli_memory import register
 from vmem.cli_serve import serve
 from vmem.errors import VmemError
@@ -22,6 +23,7 @@ register(app)
 app.command()(serve)
 app.add_typer(eval_app, name="eval")
 app.add_typer(data_app, name="data")
+app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:

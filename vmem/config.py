@@ -197,6 +197,8 @@ class StoreSettings(_Section):
         images_url: fsspec URL of the image folder; None is a folder in `home`.
         exact_limit: Memories of up to so many units are searched exactly in process, larger
             ones by Milvus.
+        hot_units: Memories are kept in process up to so many units in all; those that were not
+            searched for longest go first.
     """
 
     home: Path = Path(".vmem")
@@ -206,6 +208,7 @@ class StoreSettings(_Section):
     database_url: SecretStr | None = None
     images_url: str | None = None
     exact_limit: int = Field(default=50_000, ge=0)
+    hot_units: int = Field(default=2_000_000, ge=0)
 
 
 class ModelSettings(_Section):

@@ -15,12 +15,14 @@ ROUNDS = "rounds.jsonl"
 def export_memory(bank: Bank, memory_id: str, folder: Path) -> int:
     """Write a memory's rounds, pictures and voice messages; returns the number of rounds.
 
+    Rounds that were erased are not there, so an import has no gaps.
+
     Raises:
         UnknownMemoryError: There is no such memory.
         ImageError: A picture is missing from the store.
         InputError: The folder cannot be written, or holds an export already.
     """
-    rounds = bank.rounds(memory_id)
+    rounds = [round_ for round_ in bank.rounds(memory_id) if round_.turns]  # gaps say nothing
     if (folder / ROUNDS).exists():
         raise InputError(f"{folder} holds an export already: choose another folder")
     try:

@@ -14,16 +14,16 @@ import sqlalchemy as sa
 from vmem.errors import RoundConflictError, StoreError
 from vmem.stores import statements
 from vmem.stores.checks import check_dialogues, check_memory_id, check_round
-from vmem.stores.database import Database
+from vmem.stores.log_reader import LogReader
 from vmem.stores.records import (
     Appended,
     Bank,
     BankChanges,
+    Changes,
+    Erased,
     MemoryInfo,
     bank_values,
     check_same_encoders,
-    to_bank,
-    to_info,
 )
 from vmem.stores.round_json import (
     dialogues_digest,
@@ -31,7 +31,7 @@ from vmem.stores.round_json import (
     round_from_json,
     round_to_json,
 )
-from vmem.stores.tables import BANKS, IMAGES, MEMORIES, ROUNDS
+from vmem.stores.tables import BANKS, MEMORIES
 from vmem.types import Dialogue, Round
 
 __all__ = [
@@ -39,6 +39,8 @@ __all__ = [
     "Bank",
     "BankChanges",
     "Catalogue",
+    "Changes",
+    "Erased",
     "MemoryInfo",
     "check_memory_id",
     "dialogues_digest",
@@ -48,7 +50,7 @@ __all__ = [
 ]
 
 
-class Catalogue:
+class Catalogue(LogReader):
     """Banks, memories and rounds in SQLite or PostgreSQL; safe for several processes.
 
     Every method may raise StoreBusyError (another writer did not finish in time) and StoreError
@@ -62,13 +64,6 @@ class Catalogue:
         ConfigError: The URL cannot be used.
         StoreError: The database cannot be opened, or its tables are of another version.
     """
-
-    def __init__(self, url: str, busy_timeout_s: float = 30.0) -> None:
-        self._database = Database(url, busy_timeout_s)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._database.close()
 
     def ensure_bank(self, bank: Bank) -> Bank:
         """Create a bank, or return the record of the one that has its name.
@@ -84,16 +79,6 @@ class Catalogue:
         check_same_encoders(held, bank)
         return held
 
-    def bank(self, name: str) -> Bank | None:
-        """A bank's record, or None."""
-        return next((bank for bank in self.banks() if bank.name == name), None)
-
-    def banks(self) -> list[Bank]:
-        """All banks, by name."""
-        with self._database.reading("list banks") as connection:
-            rows = connection.execute(sa.select(BANKS)).mappings().all()
-        return sorted((to_bank(row) for row in rows), key=lambda bank: bank.name)
-
     def update_bank(self, name: str, **changes: Unpack[BankChanges]) -> None:
         """Change a bank's record.
 
@@ -103,22 +88,6 @@ class Catalogue:
         with self._database.writing(f"change bank {name}") as connection:
             statements.lock_bank(connection, name)
             statements.update_bank(connection, name, dict(changes))
-
-    def memories(self, bank: str) -> list[MemoryInfo]:
-        """All memories of a bank, by id; none where there is no such bank."""
-        with self._database.reading(f"list the memories of bank {bank}") as connection:
-            query = sa.select(MEMORIES).where(MEMORIES.c.bank == bank)
-            rows = connection.execute(query).mappings().all()
-        return sorted((to_info(row) for row in rows), key=lambda info: info.id)
-
-    def memory(self, bank: str, memory_id: str) -> MemoryInfo:
-        """One memory.
-
-        Raises:
-            UnknownMemoryError: There is no such memory.
-        """
-        with self._database.reading(f"look up memory {memory_id!r}") as connection:
-            return statements.find(connection, bank, memory_id)
 
     def create_memory(self, bank: str, memory_id: str) -> MemoryInfo:
         """Make an empty memory, or return the one that has its id.
@@ -138,7 +107,8 @@ class Catalogue:
         there already, by id and content, is no change.
 
         Raises:
-            RoundConflictError: A round id is taken by a round of other content.
+            RoundConflictError: A round id is taken by a round of other content, or by one that was
+                erased.
             DataError: The memory's id, or a round's id, session or time cannot be kept.
             StoreError: There is no such bank.
         """
@@ -149,40 +119,35 @@ class Catalogue:
             known = statements.known_digests(connection, info, [round_.id for round_ in rounds])
             added: list[Round] = []
             for round_, digest in zip(rounds, digests, strict=True):
-                held = known.get(round_.id)
-                if held is None:
+                if round_.id not in known:
                     known[round_.id] = digest
                     added.append(replace(round_, position=info.rounds + len(added)))
-                elif held != digest:
-                    raise RoundConflictError(
-                        f"memory {memory_id} has a round {round_.id} of other content; rounds "
-                        "never change, so give the new one another id"
-                    )
-            if not added:
-                return Appended(version=info.version, added=(), unchanged=len(rounds))
-            version = info.version + 1
-            statements.insert_rounds(connection, info, added, version)
-        return Appended(version=version, added=tuple(added), unchanged=len(rounds) - len(added))
+                elif known[round_.id] != digest:
+                    raise _conflict(memory_id, round_.id, erased=known[round_.id] is None)
+            version = info.version
+            if added:
+                version += 1
+                statements.insert_rounds(connection, info, added, version)
+        return Appended(
+            version=version,
+            added=tuple(added),
+            unchanged=len(rounds) - len(added),
+            behind=info.indexed_version < info.version,
+        )
 
-    def rounds(
-        self, bank: str, memory_id: str, after_version: int = 0, up_to_version: int | None = None
-    ) -> tuple[Round, ...]:
-        """Rounds by position: all of them, or those that came after one version up to another.
+    def erase_round(self, bank: str, memory_id: str, round_id: str) -> Erased:
+        """Take what a round says out of the log; a gap stays in its place.
+
+        The gap keeps id, session, time and position, so no other round moves, and the id cannot
+        be used again. The memory's version grows.
 
         Raises:
             UnknownMemoryError: There is no such memory.
+            UnknownRoundError: It has no such round, or the round was erased before.
         """
-        with self._database.reading(f"read the rounds of memory {memory_id!r}") as connection:
-            info = statements.find(connection, bank, memory_id)
-            query = (
-                sa.select(ROUNDS.c.payload)
-                .where(*statements.of_memory(ROUNDS, info), ROUNDS.c.version > after_version)
-                .order_by(ROUNDS.c.position)
-            )
-            if up_to_version is not None:
-                query = query.where(ROUNDS.c.version <= up_to_version)
-            payloads = connection.scalars(query).all()
-        return tuple(round_from_json(payload) for payload in payloads)
+        with self._database.writing(f"erase a round of memory {memory_id!r}") as connection:
+            info = statements.find(connection, bank, memory_id, lock=True)
+            return statements.erase_round(connection, info, round_id)
 
     def mark_indexed(self, bank: str, memory_id: str, version: int) -> None:
         """Note that the index holds a memory's rounds up to a version; it never goes back.
@@ -201,6 +166,16 @@ class Catalogue:
             statements.update_memory(
                 connection, info, indexed_version=max(version, info.indexed_version)
             )
+
+    def mark_unindexed(self, bank: str, memory_id: str) -> None:
+        """Note that the index is about to lose a memory: unless it is erased, it must be healed.
+
+        Raises:
+            UnknownMemoryError: There is no such memory.
+        """
+        with self._database.writing(f"mark memory {memory_id!r} as unindexed") as connection:
+            info = statements.find(connection, bank, memory_id, lock=True)
+            statements.update_memory(connection, info, version=info.version + 1)
 
     def delete_memory(self, bank: str, memory_id: str) -> None:
         """Erase a memory with its rounds.
@@ -266,12 +241,14 @@ class Catalogue:
             }
             statements.update_bank(connection, bank, changes)
 
-    def bank_digest(self, bank: str) -> str:
-        """SHA-256 in hex over all memories and their rounds; see `dialogues_digest`."""
-        with self._database.reading(f"read the digests of bank {bank}") as connection:
-            return statements.bank_digest(connection, bank)
 
-    def image_digests(self) -> set[str]:
-        """Digests of all images that any round of any bank speaks of."""
-        with self._database.reading("list images") as connection:
-            return set(connection.scalars(sa.select(IMAGES.c.digest).distinct()))
+def _conflict(memory_id: str, round_id: str, *, erased: bool) -> RoundConflictError:
+    if erased:
+        return RoundConflictError(
+            f"the round {round_id} of memory {memory_id} was erased and its id stays taken; give "
+            "the new one another id"
+        )
+    return RoundConflictError(
+        f"memory {memory_id} has a round {round_id} of other content; rounds never change, so "
+        "give the new one another id"
+    )

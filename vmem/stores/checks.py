@@ -30,6 +30,11 @@ def check_memory_id(memory_id: str) -> str:
     return memory_id
 
 
+def is_round_id(text: str) -> bool:
+    """Whether a round may be named so."""
+    return 0 < len(text) <= NAME_LENGTH and not _UNSTORABLE.search(text)
+
+
 def check_round(round_: Round) -> Round:
     """The round itself, when the log can keep it.
 

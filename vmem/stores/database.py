@@ -61,6 +61,10 @@ class Database:
         """Close all connections."""
         self._engine.dispose()
 
+    def by_code_point(self, column: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+        """A text column that is compared and sorted alike in every database."""
+        return column if self.is_sqlite else sa.collate(column, "C")
+
     @contextmanager
     def reading(self, what: str) -> Iterator[sa.Connection]:
         """A transaction that only reads; `what` completes "could not" in an error."""
@@ -130,10 +134,17 @@ def _sqlite(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": busy_timeout_s})
 
     # The driver would begin transactions late, and let a read turn into a write that then fails.
+    # Secure delete overwrites what is erased with zeros; in the journal beside the file it stays
+    # until SQLite has written that back.
     @sa.event.listens_for(engine, "connect")
     def connect(connection: Any, _: object) -> None:  # noqa: ANN401
         connection.isolation_level = None
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            "secure_delete = ON",
+        ):
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")

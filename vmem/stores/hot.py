@@ -71,6 +71,11 @@ class TextLanes:
             [unit.kind is UnitKind.CAPTION for unit in text], dtype=bool
         )
 
+    @property
+    def unit_count(self) -> int:
+        """Units that are kept in process."""
+        return len(self._text)
+
     def _sparse(
         self, signal: Signal, anchor: str, candidate_R: Mask | None, with_captions: bool
     ) -> UnitScores:
@@ -110,7 +115,8 @@ class TextLanes:
 
     @cached_property
     def _round_index(self) -> LexicalIndex:
-        texts = [self._date(position) for position in range(len(self.rounds))]
+        # A gap, a round without turns, has no text to be found by: not even its date.
+        texts = [self._date(round_.position) if round_.turns else "" for round_ in self.rounds]
         for unit in self._text:
             if unit.kind is not UnitKind.CAPTION:
                 texts[unit.position] = f"{unit.text} {texts[unit.position]}"
@@ -142,6 +148,11 @@ class HotMemory(TextLanes):
         self._text_vectors_UD = text.vectors_UD
         self._image_vectors_IE = image.vectors_UD
         self._image_position_I, self._image_ids = _columns(image.units)
+
+    @property
+    def unit_count(self) -> int:
+        """Units that are kept in process."""
+        return sum(len(table.units) for table in self._tables)
 
     def extended(self, rounds: Sequence[Round], text: UnitTable, image: UnitTable) -> "HotMemory":
         """This memory with rounds and their units appended; nothing is encoded or read again."""

@@ -112,6 +112,15 @@ class ImageStore:
             self._files.rm_file(path)
         return True
 
+    def holds(self, name: str) -> bool:
+        """Whether a picture or voice message is there, by its digest or URI.
+
+        Raises:
+            ImageError: The name is neither.
+            StoreError: The store cannot be read.
+        """
+        return self._find(_digest_of(name)) is not None
+
     def count(self) -> int:
         """Number of pictures."""
         with self._told("count images"):
@@ -155,6 +164,12 @@ class ImageStore:
             raise StoreError(f"{self._root} could not {what}: {reason}") from error
 
 
+def stored_digest(uri: str) -> str | None:
+    """The digest in a stored object's URI, wherever the store has moved since; else None."""
+    found = _OBJECT.search(uri)
+    return found[1] + found[2] if found else None
+
+
 def _extension(data: bytes) -> str:
     with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
         return str(opened.format).lower().replace("jpeg", "jpg")
@@ -162,8 +177,7 @@ def _extension(data: bytes) -> str:
 
 def _digest_of(name: str) -> str:
     """The digest in a name; nothing else of a URI is used, so none leads out of the store."""
-    found = _OBJECT.search(name)
-    digest = found[1] + found[2] if found else name
+    digest = stored_digest(name) or name
     if not _DIGEST.fullmatch(digest):
         raise ImageError(f"{name[:200]!r} is neither the digest nor the URI of a stored image")
     return digest

@@ -41,6 +41,7 @@ BATCH_BYTES = 4 * 2**20  # servers refuse messages over 64 MiB
 _KEY_PAGE = 16_000
 _ROW_PAGE = 1_000
 _DELETE_KEYS = 1_000
+_GET_KEYS = 500
 
 # These log every error with its traceback; each is raised as well, and told in one sentence.
 for _name in ("pymilvus", "milvus_lite.adapter", "milvus_lite.server_manager"):
@@ -220,6 +221,27 @@ class MilvusStore:
         fields = [*MAX_BYTES, "round", "vector"]
         rows = [from_entity(e) for e in self._scan(collection, dialogue_id, fields, _ROW_PAGE)]
         return sorted(rows, key=lambda row: (row.round, row.id))
+
+    def get(self, collection: str, keys: Sequence[str]) -> list[UnitRow]:
+        """The rows of some primary keys (`UnitRow.key`), in no order (Strong); others are left out.
+
+        Raises:
+            StoreError: A key is none that `unit_key` makes, or the store cannot be read.
+        """
+        wanted = [check_key(key) for key in keys]
+        self._load(collection)
+        rows: list[UnitRow] = []
+        for start in range(0, len(wanted), _GET_KEYS):
+            with self._told(f"read rows of {collection}"):
+                found = self._client.query(
+                    collection,
+                    ids=wanted[start : start + _GET_KEYS],
+                    output_fields=[*MAX_BYTES, "round", "vector"],
+                    consistency_level="Strong",
+                    timeout=self._timeout_s,
+                )
+            rows += [from_entity(entity) for entity in found]
+        return rows
 
     def search(
         self,

@@ -57,10 +57,12 @@ class MemoryInfo:
     Attributes:
         bank: The bank it is in.
         id: Its id, unique in the bank.
-        rounds: Number of rounds.
-        images: Number of images shared in them.
-        version: Counts appends; never the same again, even after the memory was erased.
-        indexed_version: The index holds all rounds up to this version.
+        rounds: Number of positions: rounds, and gaps where rounds were erased.
+        erased: Number of those gaps.
+        images: Number of images shared in the rounds.
+        version: Counts appends and erasures; never the same again, even after the memory was
+            erased.
+        indexed_version: The index is what the log was at this version.
         built_version: Rounds of higher versions were appended after the build that made it.
         created_at: When it was made, in UTC; two memories of one id that followed each other
             differ in it.
@@ -74,15 +76,46 @@ class MemoryInfo:
     indexed_version: int
     built_version: int
     created_at: datetime
+    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What an append did: the version it led to, new rounds with positions, rounds known before."""
+    """What an append did.
+
+    Attributes:
+        version: The memory's version after it.
+        added: The new rounds, with their positions.
+        unchanged: How many rounds were there before.
+        behind: The index lacked something of the log even before the append.
+    """
 
     version: int
     added: tuple[Round, ...]
     unchanged: int
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What the erasure of a round did: the version it led to, and the round as it was."""
+
+    version: int
+    round: Round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What happened to a memory after a version, as far as the index has followed.
+
+    Attributes:
+        info: The memory.
+        rounds: By position, the rounds that were added since and those that became gaps; a gap
+            has no turns.
+    """
+
+    info: MemoryInfo
+    rounds: tuple[Round, ...]
 
 
 def bank_values(bank: Bank) -> dict[str, Any]:

@@ -54,6 +54,18 @@ class MilvusMemory(TextLanes):
         self._text_collection = text_collection
         self._image_collection = image_collection
 
+    def extended(self, rounds: Sequence[Round], text: Sequence[Unit]) -> "MilvusMemory":
+        """This memory with rounds and their text units appended."""
+        return MilvusMemory(
+            [*self.rounds, *rounds],
+            [*self._text, *text],
+            self._lexical,
+            store=self._store,
+            memory_id=self._memory_id,
+            text_collection=self._text_collection,
+            image_collection=self._image_collection,
+        )
+
     def score(
         self,
         signal: Signal,

@@ -1,6 +1,7 @@
 """What the catalogue asks of its tables; each runs inside a caller's transaction."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -8,11 +9,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from vmem.errors import StoreError, UnknownMemoryError
-from vmem.stores.checks import is_memory_id
-from vmem.stores.records import MemoryInfo, to_info
-from vmem.stores.round_json import combined_digest, round_digest, round_to_json
-from vmem.stores.tables import BANKS, IMAGES, MEMORIES, NAME_LENGTH, ROUNDS
+from vmem.errors import StoreError, UnknownMemoryError, UnknownRoundError
+from vmem.stores.checks import is_memory_id, is_round_id
+from vmem.stores.images import stored_digest
+from vmem.stores.records import Erased, MemoryInfo, to_info
+from vmem.stores.round_json import (
+    combined_digest,
+    round_digest,
+    round_from_json,
+    round_to_json,
+)
+from vmem.stores.tables import BANKS, MEDIA, MEMORIES, NAME_LENGTH, ROUNDS
 from vmem.types import Round
 
 _PARAMETERS = 500  # of one statement; SQLite and PostgreSQL both have a limit
@@ -113,6 +120,7 @@ def insert_memory(connection: sa.Connection, bank: str, memory_id: str, version:
         indexed_version=version,
         built_version=0,
         created_at=datetime.now(UTC),
+        erased=0,
     )
     values = {name: getattr(info, name) for name in MEMORIES.c.keys()}  # noqa: SIM118
     values["created_at"] = info.created_at.replace(tzinfo=None)
@@ -131,14 +139,15 @@ def insert_if_missing(connection: sa.Connection, table: sa.Table, values: dict[s
 
 def known_digests(
     connection: sa.Connection, info: MemoryInfo, ids: Sequence[str]
-) -> dict[str, str]:
-    """Digests by id, of those of the ids that the memory has."""
-    known: dict[str, str] = {}
+) -> dict[str, str | None]:
+    """Digests by id, of those of the ids that the memory has; None for an erased round's."""
+    known: dict[str, str | None] = {}
     for start in range(0, len(ids), _PARAMETERS):
-        query = sa.select(ROUNDS.c.round_id, ROUNDS.c.digest).where(
+        query = sa.select(ROUNDS.c.round_id, ROUNDS.c.digest, ROUNDS.c.erased).where(
             *of_memory(ROUNDS, info), ROUNDS.c.round_id.in_(ids[start : start + _PARAMETERS])
         )
-        known.update({row.round_id: row.digest for row in connection.execute(query)})
+        for row in connection.execute(query):
+            known[row.round_id] = None if row.erased else row.digest
     return known
 
 
@@ -157,18 +166,19 @@ def insert_rounds(
             "payload": round_to_json(round_),
             "digest": round_digest(round_),
             "version": version,
+            "erased": False,
         }
         for round_ in rounds
     ]
-    images = [
+    media = [
         {**whose, "position": round_.position, "digest": digest}
         for round_ in rounds
-        for digest in {image.digest for image in round_.images if image.digest}
+        for digest in sorted(media_digests(round_))
     ]
     if rows:
         connection.execute(sa.insert(ROUNDS), rows)
-    if images:
-        connection.execute(sa.insert(IMAGES), images)
+    if media:
+        connection.execute(sa.insert(MEDIA), media)
     update_memory(
         connection,
         info,
@@ -176,6 +186,49 @@ def insert_rounds(
         images=info.images + sum(len(round_.images) for round_ in rounds),
         version=version,
     )
+
+
+def media_digests(round_: Round) -> set[str]:
+    """Digests of the pictures and voice messages that a round keeps in the store."""
+    voices = {stored_digest(turn.audio) for turn in round_.turns if turn.audio}
+    digests = {image.digest for image in round_.images} | voices
+    return {digest for digest in digests if digest}
+
+
+def find_round(connection: sa.Connection, info: MemoryInfo, round_id: str) -> Round:
+    """One round of a memory.
+
+    Raises:
+        UnknownRoundError: There is no such round, or it was erased.
+    """
+    query = sa.select(ROUNDS.c.payload, ROUNDS.c.erased).where(
+        *of_memory(ROUNDS, info), ROUNDS.c.round_id == round_id
+    )
+    row = connection.execute(query).one_or_none() if is_round_id(round_id) else None
+    if row is None or row.erased:
+        why = "no round" if row is None else "no more the round"
+        raise UnknownRoundError(f"memory {info.id} has {why} {round_id[:NAME_LENGTH]!r}")
+    return round_from_json(row.payload)
+
+
+def erase_round(connection: sa.Connection, info: MemoryInfo, round_id: str) -> Erased:
+    """Leave a gap where a round was, under a new version.
+
+    Raises:
+        UnknownRoundError: There is no such round, or it was erased.
+    """
+    round_ = find_round(connection, info, round_id)
+    gap, version = replace(round_, turns=()), info.version + 1
+    here = round_.position
+    connection.execute(
+        sa.update(ROUNDS)
+        .where(*of_memory(ROUNDS, info), ROUNDS.c.position == here)
+        .values(payload=round_to_json(gap), digest=round_digest(gap), version=version, erased=True)
+    )
+    connection.execute(sa.delete(MEDIA).where(*of_memory(MEDIA, info), MEDIA.c.position == here))
+    images = info.images - len(round_.images)
+    update_memory(connection, info, version=version, images=images, erased=info.erased + 1)
+    return Erased(version=version, round=round_)
 
 
 def bank_digest(connection: sa.Connection, bank: str) -> str:

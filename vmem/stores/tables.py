@@ -1,8 +1,8 @@
-"""Tables of the catalogue and of the round log (section 3.4)."""
+"""Tables of the catalogue, of the round log (section 3.4) and of API keys."""
 
 import sqlalchemy as sa
 
-VERSION = 1
+VERSION = 2
 """Of the tables below; a database with another one is refused."""
 
 NAME_LENGTH = 200
@@ -37,6 +37,7 @@ MEMORIES = sa.Table(
     sa.Column("id", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("rounds", sa.Integer, nullable=False, default=0),
     sa.Column("images", sa.Integer, nullable=False, default=0),
+    sa.Column("erased", sa.Integer, nullable=False, default=0),
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("indexed_version", sa.Integer, nullable=False),
     sa.Column("built_version", sa.Integer, nullable=False),
@@ -55,15 +56,17 @@ ROUNDS = sa.Table(
     sa.Column("payload", sa.Text, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("version", sa.Integer, nullable=False),
+    # A gap: what it said is gone; its place and id stay taken.
+    sa.Column("erased", sa.Boolean, nullable=False, default=False),
     sa.UniqueConstraint("bank", "memory_id", "round_id"),
     sa.ForeignKeyConstraint(
         ["bank", "memory_id"], ["memories.bank", "memories.id"], ondelete="CASCADE"
     ),
 )
 
-# Which stored pictures are still spoken of, so that erasing a memory can erase the others.
-IMAGES = sa.Table(
-    "images",
+# Which stored pictures and voice messages are still spoken of, so that others can be erased.
+MEDIA = sa.Table(
+    "media",
     METADATA,
     sa.Column("bank", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("memory_id", sa.String(NAME_LENGTH), primary_key=True),
@@ -74,4 +77,17 @@ IMAGES = sa.Table(
         ["rounds.bank", "rounds.memory_id", "rounds.position"],
         ondelete="CASCADE",
     ),
+)
+
+API_KEYS = sa.Table(
+    "api_keys",
+    METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("tenant", sa.String(32), nullable=False, index=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+    sa.Column("created_at", sa.DateTime, nullable=False),
+    sa.Column("rotated_at", sa.DateTime),
+    sa.Column("revoked_at", sa.DateTime),
+    sa.Column("rate_per_minute", sa.Integer),
 )

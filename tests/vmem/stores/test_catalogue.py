@@ -408,5 +408,5 @@ def test_a_writer_that_holds_on_is_told_of(catalogue: Catalogue, url: str) -> No
 def test_tables_of_another_version_are_refused(catalogue: Catalogue, url: str) -> None:
     with catalogue._database.writing("age") as connection:
         connection.execute(sa.text("UPDATE schema_version SET version = 99"))
-    with pytest.raises(StoreError, match="tables of version 99 and this vmem uses version 1"):
+    with pytest.raises(StoreError, match="tables of version 99 and this vmem uses version 2"):
         Catalogue(url)
