@@ -108,7 +108,7 @@ class Retriever:
         }
 
     async def _memory(self, memory_id: str) -> tuple[SearchableMemory, int]:
-        memory = await asyncio.to_thread(self._bank.memory, memory_id)
+        memory = await asyncio.to_thread(self._bank.versioned, memory_id)
         cache, (memories, units) = self._bank.cache, self._bank.hot_counts()
         self._metrics.cache(cache.hits, cache.misses, cache.extensions, memories, units)
         return memory
