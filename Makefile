@@ -3,6 +3,7 @@
 PYTHON ?= python3.11
 TORCH_INDEX ?=
 PYTEST_ARGS ?=
+CONFIG ?= embedded
 LOCK_ARGS ?=
 
 BIN := .venv/bin
@@ -15,8 +16,8 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-services setup-audio demo test test-slow test-services test-browser lint \
-	bench bench-gpu lock clean
+.PHONY: help setup setup-services setup-audio demo serve test test-slow test-cluster test-services test-browser lint \
+	bench bench-serve bench-gpu lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -28,6 +29,9 @@ setup-audio: .venv/.audio ## Add speech to text
 demo: setup ## Remember a sample conversation and answer questions about it
 	$(BIN)/python -m vmem.demo
 
+serve: setup ## Serve memories over HTTP at 127.0.0.1:8000 (CONFIG=embedded)
+	$(BIN)/vmem serve --config $(CONFIG)
+
 test: lint ## Lint, then run the tests that need no server (PYTEST_ARGS="-k NAME")
 	$(TEST_ENV) $(BIN)/pytest $(PYTEST_ARGS)
 
@@ -37,6 +41,9 @@ test-slow: setup ## Run the tests that take minutes
 test-browser: setup ## Drive the page in an installed Chromium (apt-get install chromium chromium-driver)
 	$(PIP) install --quiet --only-binary :all: $(SELENIUM)
 	$(TEST_ENV) $(BIN)/pytest -m browser $(PYTEST_ARGS)
+
+test-cluster: setup ## Run the tests of the whole serving application on a real Ray
+	$(TEST_ENV) VMEM_TEST_LOAD_S=60 $(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 test-services: setup-services ## Run the tests on a real Milvus server and PostgreSQL
 	$(TEST_ENV) $(BIN)/pytest -m services $(PYTEST_ARGS)
@@ -49,6 +56,9 @@ lint: setup ## Check style, formatting, types and the direction of imports
 
 bench: setup ## Measure on this machine's processors
 	$(BIN)/python -m jobs.benchmark
+
+bench-serve: setup ## Measure the serving application: HTTP against in process, and under load
+	$(BIN)/python -m jobs.benchmark_serve
 
 bench-gpu: setup ## Measure the encoders on a GPU
 	$(BIN)/python -m jobs.benchmark_gpu
