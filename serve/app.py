@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from ray.serve import Application
+from vmem.stores.keys import KeyStore
 
 from serve.backbone import Backbone
 from serve.cluster import Cluster
@@ -19,7 +20,6 @@ from serve.telemetry import ApiMetrics
 from serve.writer import Writer
 from vmem.bank import database_url
 from vmem.config import Settings
-from vmem.stores.keys import KeyStore
 
 NAME = "vmem"
 """The application's name in Serve."""
@@ -51,7 +51,7 @@ class Api:
             ApiMetrics(),
         )
 
-    def __serve_build_asgi_app__(self) -> FastAPI:  # noqa: PLW3201  # Serve's name for it
+    def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
         """The app that Serve runs in this replica."""
         return self._app
 

@@ -20,12 +20,12 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from serve.errors import OverloadedError, UnavailableError
+from serve.errors import OverloadedError, UnavailableError, UnknownFileError
 from serve.scrape import merge
 from serve.service import Embedded, Found, Options, Readiness
 from vmem.bank import database_url, images_url
 from vmem.config import Settings
-from vmem.errors import ImageError, UnknownMemoryError, UnknownRoundError, VmemError
+from vmem.errors import UnknownMemoryError, UnknownRoundError, VmemError
 from vmem.stores.catalogue import Appended, Catalogue, MemoryInfo
 from vmem.stores.images import ImageStore
 from vmem.types import Answer, Query, Round
@@ -167,8 +167,8 @@ class Cluster:
 
     def _read_media(self, memory_id: str, digest: str) -> bytes:
         self._catalogue.memory(self._bank, memory_id)
-        if not self._catalogue.has_media(self._bank, memory_id, digest):
-            raise ImageError("no round of this memory holds that file")
+        if not self._catalogue.has_image(self._bank, memory_id, digest):
+            raise UnknownFileError("no round of this memory holds that file")
         return self._media.get(digest)
 
 

@@ -87,7 +87,7 @@ def end() -> None:
 def address(settings: ServeSettings) -> str:
     """Where the application answers."""
     host = settings.http.host
-    host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104  # shown, not bound
+    host = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # shown, not bound
     return f"http://{host}:{settings.http.port}"
 
 
@@ -158,7 +158,7 @@ def embedded_store(memory: Settings) -> Iterator[Settings]:
         return
     home = memory.store.home.resolve()
     home.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     process = _milvus_lite(home, port)
     try:
         _wait_until_listening(process, port, home)
@@ -208,7 +208,8 @@ def _wait_until_listening(process: subprocess.Popen[bytes], port: int, home: Pat
     raise StoreError(f"the store in {home} did not open within {START_S:g} s")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of the loopback address that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

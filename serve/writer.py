@@ -30,7 +30,7 @@ class Writer:
         settings: The memory's settings.
 
     Raises:
-        VmemError: The bank cannot be opened, or its index not be brought up to its log.
+        VmemError: The bank cannot be opened.
     """
 
     def __init__(self, settings: Settings) -> None:
