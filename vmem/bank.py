@@ -5,47 +5,44 @@ the log and in the index, and a reader shows what the index has followed the log
 finds every acknowledged round without a word from the writer.
 """
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import cached_property
-from types import TracebackType
-from typing import Self
 
-from vmem.bank_index import BankIndex, collections, delete_round_rows, delete_rows
-from vmem.build import make_parts
+from vmem.bank_index import delete_round_rows, delete_rows
+from vmem.bank_stores import BankStores, database_url, images_url
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
 from vmem.errors import (
-    ConfigError,
     DataError,
     EncoderError,
     InputError,
     StoreError,
     UnknownMemoryError,
+    UnknownRoundError,
     VectorError,
     VmemError,
 )
 from vmem.memory import EncodedUnits
-from vmem.pipeline import Parts, ask, check_query, retrieve
-from vmem.ports import SearchableMemory, Transcriber
+from vmem.pipeline import ask, check_query, retrieve
+from vmem.ports import SearchableMemory
 from vmem.rounds import to_units
-from vmem.stores.catalogue import Appended, Catalogue, MemoryInfo, check_memory_id
-from vmem.stores.catalogue import Bank as BankRecord
+from vmem.stores.catalogue import Appended, MemoryInfo, check_memory_id
 from vmem.stores.held import CacheCounts, Held, HeldMemories
-from vmem.stores.images import ImageStore
-from vmem.stores.media import drop_media, keep_media, reader
-from vmem.stores.milvus import MilvusStore
-from vmem.stores.records import check_same_encoders
+from vmem.stores.media import drop_media, keep_media
 from vmem.stores.unit_rows import MAX_BYTES
 from vmem.types import Answer, Query, Retrieval, Round
+
+__all__ = ["Bank", "database_url", "images_url", "open_bank"]
+
+_log = logging.getLogger(__name__)
 
 ATTEMPTS = 5
 """Reads of a memory that changes while it is read."""
 
 
-class Bank:
+class Bank(BankStores):
     """The open bank that the settings name; safe for several threads.
 
     A process that appends must be the bank's only writer. Searching reads the log's version
@@ -63,71 +60,14 @@ class Bank:
     """
 
     def __init__(self, settings: Settings, writes: bool = True) -> None:
-        self.settings = settings
-        self.writes = writes
-        self.catalogue = Catalogue(database_url(settings))
-        self.media = ImageStore(images_url(settings))
+        super().__init__(settings, writes)
         self._held = HeldMemories(settings.store.hot_units)
         self._writing = threading.RLock()
-        self._opening = threading.Lock()
-        self._opened: BankIndex | None = None
-
-    def __enter__(self) -> Self:
-        """Open for a with-block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    async def close_chat(self) -> None:
-        """Stop the backbone, where one was used; its event loop must still run."""
-        if "parts" in self.__dict__ and self.parts.chat:
-            await self.parts.chat.close()
 
     def reload(self) -> None:
         """Forget what was read of the bank; a build calls this after its switch."""
+        super().reload()
         self._held.clear()
-        self._opened = None
-
-    def close(self) -> None:
-        """Release the stores."""
-        if "store" in self.__dict__:
-            self.store.close()
-        self.catalogue.close()
-
-    def check(self) -> None:
-        """Ask every store for an answer.
-
-        Raises:
-            StoreError: One cannot be reached.
-        """
-        self.catalogue.bank(self.settings.store.bank)
-        self.store.collections()
-
-    @cached_property
-    def parts(self) -> Parts:
-        """Encoders, backbone and prompts; loaded when first needed."""
-        parts = make_parts(self.settings)
-        return replace(parts, read_image=reader(self.media, parts.read_image))
-
-    @cached_property
-    def store(self) -> MilvusStore:
-        """The vector store; opened when first needed."""
-        uri = self.settings.store.milvus_uri
-        if uri:
-            return MilvusStore(uri, self.settings.store.milvus_token.get_secret_value())
-        return MilvusStore(str(self.settings.store.home / "milvus.db"))
-
-    @property
-    def record(self) -> BankRecord:
-        """The bank's own record: encoders, collections."""
-        return self._index().record
 
     @property
     def cache(self) -> CacheCounts:
@@ -181,7 +121,7 @@ class Bank:
         """
         with self._as_writer():
             bank = self.record.name
-            outcomes = [self._log(bank, memory_id, rounds) for memory_id, rounds in items]
+            outcomes = [self._to_log(bank, memory_id, rounds) for memory_id, rounds in items]
             logged: dict[str, list[Appended]] = {}
             for (memory_id, _), outcome in zip(items, outcomes, strict=True):
                 if isinstance(outcome, Appended):
@@ -206,14 +146,23 @@ class Bank:
         """
         with self._as_writer():
             name = self.settings.store.bank
-            erased = self.catalogue.erase_round(name, memory_id, round_id)
+            try:
+                erased = self.catalogue.erase_round(name, memory_id, round_id)
+            except UnknownRoundError:
+                self._heal_if_behind(memory_id)  # it may be the erasure before that went wrong
+                raise
             self._held.drop(memory_id)
             try:
                 if self.catalogue.memory(name, memory_id).indexed_version < erased.version - 1:
                     self.heal(memory_id)
                 else:
-                    delete_round_rows(self.store, self._stored_record(), memory_id, erased.round)
+                    delete_round_rows(self.store, self.stored_record(), memory_id, erased.round)
                     self.catalogue.mark_indexed(name, memory_id, erased.version)
+            except VmemError as error:
+                raise type(error)(
+                    f"{error} (round {round_id} is gone from the log of {memory_id} and leaves the"
+                    " index when it is erased again)"
+                ) from error
             finally:
                 drop_media([erased.round], self.media, self.catalogue)
         return erased.version
@@ -228,7 +177,7 @@ class Bank:
             name = self.settings.store.bank
             rounds = self.rounds(memory_id)
             self.catalogue.mark_unindexed(name, memory_id)  # a crash from here on can be healed
-            delete_rows(self.store, self._stored_record(), memory_id)
+            delete_rows(self.store, self.stored_record(), memory_id)
             self.catalogue.delete_memory(name, memory_id)
             self._held.drop(memory_id)
             drop_media(rounds, self.media, self.catalogue)
@@ -243,16 +192,28 @@ class Bank:
         with self._as_writer():
             name = self.settings.store.bank
             info = self.catalogue.memory(name, memory_id)
-            self._index().heal(memory_id, self.rounds(memory_id))
+            self.index().heal(memory_id, self.rounds(memory_id))
             self.catalogue.mark_indexed(name, memory_id, info.version)
 
-    def heal_all(self) -> int:
-        """Heal every memory whose index is behind its log; returns how many there were."""
+    def heal_all(self) -> dict[str, VmemError]:
+        """Heal every memory whose index is behind its log: what a writer does when it starts.
+
+        Returns:
+            The memories that cannot be healed, with the reason; it is logged as well.
+
+        Raises:
+            StoreError: A store cannot be reached.
+        """
+        failed: dict[str, VmemError] = {}
         with self._as_writer():
             behind = [info for info in self.memories() if info.indexed_version < info.version]
             for info in behind:
-                self.heal(info.id)
-        return len(behind)
+                try:
+                    self.heal(info.id)
+                except (InputError, EncoderError, VectorError) as error:
+                    failed[info.id] = error
+                    _log.warning("the index of memory %s cannot be healed: %s", info.id, error)
+        return failed
 
     def memories(self) -> list[MemoryInfo]:
         """All memories of the bank."""
@@ -268,7 +229,7 @@ class Bank:
 
     def keep_media(self, round_: Round) -> Round:
         """The round with its pictures and voice messages in the store; see `keep_media`."""
-        return keep_media(round_, self.media, self.parts.read_image, self._transcribe)
+        return keep_media(round_, self.media, self.parts.read_image, self.transcribe)
 
     async def search(self, memory_id: str, query: Query) -> Retrieval:
         """Retrieve without answering.
@@ -310,7 +271,9 @@ class Bank:
         """The memory, where it is held as the log now has it."""
         info = self._info(memory_id)
         held = self._held.get(memory_id)
-        if held is None or not held.shows(info) or self._must_heal(info):
+        if held is None or not held.shows(info):
+            return None
+        if self.writes and info.indexed_version < info.version:
             return None
         self._held.hit()
         return held
@@ -322,13 +285,10 @@ class Bank:
             self._held.drop(memory_id)
             raise
 
-    def _must_heal(self, info: MemoryInfo) -> bool:
-        return self.writes and info.indexed_version < info.version
-
     def _read(self, memory_id: str) -> Held:
         """The memory from log and index: what came since it was held, or all of it."""
-        if self._must_heal(self._info(memory_id)):
-            self.heal(memory_id)
+        if self.writes:
+            self._heal_if_behind(memory_id)
         return self._read_on(memory_id) or self._read_whole(memory_id)
 
     def _read_on(self, memory_id: str) -> Held | None:
@@ -341,20 +301,20 @@ class Bank:
         follows = all(r.position == end + n for n, r in enumerate(changes.rounds))
         if changes.info.created_at != held.created_at or not follows:
             return None
-        memory = self._index().extend(held.memory, memory_id, changes.rounds)
+        memory = self.index().extend(held.memory, memory_id, changes.rounds)
         return self._held.extend(memory_id, memory, changes.info) if memory else None
 
     def _read_whole(self, memory_id: str) -> Held:
         """A memory read whole, anew where its rounds or collections change while it is read."""
         for _ in range(ATTEMPTS):
             changes = self.catalogue.changes(self.settings.store.bank, memory_id)
-            index = self._index()
+            index = self.index()
             try:
                 if self.writes and not index.is_whole(memory_id, changes.rounds):
                     index.heal(memory_id, changes.rounds)
                 memory = index.load(memory_id, changes.rounds)
             except StoreError:
-                if self._index() is index:
+                if self.index() is index:
                     raise
                 continue  # a build dropped the collection that was read
             if memory is not None:
@@ -364,7 +324,12 @@ class Bank:
             " are in its log; let the bank's writer heal it"
         )
 
-    def _log(self, bank: str, memory_id: str, rounds: Sequence[Round]) -> Appended | VmemError:
+    def _heal_if_behind(self, memory_id: str) -> None:
+        info = self.catalogue.memory(self.settings.store.bank, memory_id)
+        if info.indexed_version < info.version:
+            self.heal(memory_id)
+
+    def _to_log(self, bank: str, memory_id: str, rounds: Sequence[Round]) -> Appended | VmemError:
         """Put rounds with their media into the log, all or none."""
         kept: list[Round] = []
         try:
@@ -374,8 +339,15 @@ class Bank:
             check_units(memory_id, kept, self.settings)
             return self.catalogue.append(bank, memory_id, kept)
         except VmemError as error:
+            return self._taken_back(kept, error)
+
+    def _taken_back(self, kept: Sequence[Round], error: VmemError) -> VmemError:
+        """The error of an append, once what it put into the store is out again."""
+        try:
             drop_media(kept, self.media, self.catalogue)
-            return error
+        except VmemError as left:
+            return type(error)(f"{error} (and its pictures stay behind: {left})")
+        return error
 
     def _index_logged(self, logged: Mapping[str, Sequence[Appended]]) -> dict[str, VmemError]:
         """Bring the index up to the log; returns the errors, by memory."""
@@ -406,7 +378,7 @@ class Bank:
         if not rounds:
             return {}
         try:
-            return self._index().add(rounds)
+            return self.index().add(rounds)
         except (InputError, EncoderError, VectorError) as error:
             if len(rounds) == 1:
                 return dict.fromkeys(rounds, error)
@@ -426,10 +398,14 @@ class Bank:
         name = self.settings.store.bank
         self.catalogue.mark_indexed(name, memory_id, appends[-1].version)
         held = self._held.get(memory_id)
-        if held and held.memory.rounds and len(held.memory.rounds) == added[0].position:
-            memory = self._index().extend_encoded(held.memory, added, encoded)
+        if held is None:
+            return
+        info = self.catalogue.memory(name, memory_id)
+        before = appends[0].version - bool(appends[0].added)
+        if (held.version, held.created_at) == (before, info.created_at):
+            memory = self.index().extend_encoded(held.memory, added, encoded)
             if memory:
-                self._held.extend(memory_id, memory, self.catalogue.memory(name, memory_id))
+                self._held.extend(memory_id, memory, info)
 
     def _as_writer(self) -> AbstractContextManager[object]:
         """The lock that every change takes.
@@ -440,56 +416,6 @@ class Bank:
         if not self.writes:
             raise StoreError("this bank was opened to read; its one writer changes it")
         return self._writing
-
-    def _index(self) -> BankIndex:
-        """The bank's collections as the catalogue names them now: a build may have switched."""
-        record = self._record()
-        with self._opening:
-            if self._opened is None or self._opened.record != record:
-                for collection, width in collections(record).values():
-                    if self.writes and not self.store.exists(collection):
-                        self.store.create(collection, width)
-                self._opened = BankIndex(
-                    record=record, store=self.store, parts=self.parts, settings=self.settings
-                )
-            return self._opened
-
-    def _record(self) -> BankRecord:
-        name = self.settings.store.bank
-        text, image = self.parts.text_encoder, self.parts.image_encoder
-        asked = BankRecord(
-            name=name,
-            kind="served",
-            text_encoder=text.name,
-            text_width=text.width,
-            image_encoder=image.name if image else "none",
-            image_width=image.width if image else 0,
-            text_collection=f"{name}_text",
-            image_collection=f"{name}_image",
-            units=self.settings.units,
-        )
-        if self.writes:
-            return self.catalogue.ensure_bank(asked)
-        record = self._stored_record()
-        check_same_encoders(record, asked)
-        return record
-
-    def _stored_record(self) -> BankRecord:
-        """The bank's record, for what needs no encoder."""
-        name = self.settings.store.bank
-        record = self.catalogue.bank(name)
-        if record is None:
-            raise StoreError(f"there is no bank {name} yet; its writer makes it")
-        return record
-
-    def _transcribe(self, uri: str) -> str:
-        return self._transcriber.transcribe(uri)
-
-    @cached_property
-    def _transcriber(self) -> Transcriber:
-        from vmem.encoders.whisper import Whisper
-
-        return Whisper()
 
 
 def open_bank(settings: Settings, **changes: object) -> Bank:
@@ -518,23 +444,6 @@ def check_units(memory_id: str, rounds: Sequence[Round], settings: Settings) -> 
                     f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
                     f" limit of {MAX_BYTES['text']:,}: split it"
                 )
-
-
-def database_url(settings: Settings) -> str:
-    """The catalogue's SQLAlchemy URL: the one set, or SQLite in `store.home`."""
-    if settings.store.database_url:
-        return settings.store.database_url.get_secret_value()
-    home = settings.store.home
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"store.home {home} cannot be created: {error.strerror}") from error
-    return f"sqlite:///{home / 'catalogue.sqlite3'}"
-
-
-def images_url(settings: Settings) -> str:
-    """The image folder's fsspec URL: the one set, or a folder in `store.home`."""
-    return settings.store.images_url or str(settings.store.home / "images")
 
 
 def _unindexed(memory_id: str, appends: Sequence[Appended], error: VmemError) -> VmemError:

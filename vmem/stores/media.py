@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from vmem.audio import read_audio
+from vmem.errors import ImageError
 from vmem.stores.catalogue import Catalogue
 from vmem.stores.images import ImageStore, stored_digest
 from vmem.stores.statements import media_digests
@@ -44,11 +45,16 @@ def drop_media(rounds: Sequence[Round], store: ImageStore, catalogue: Catalogue)
 
 
 def reader(store: ImageStore, read_image: Read) -> Read:
-    """Reads pictures by URI; stored ones by their digest, wherever the store has moved since."""
+    """Reads pictures by URI; stored ones by their digest, where the store has moved since."""
 
     def read(uri: str) -> bytes:
-        digest = stored_digest(uri)
-        return store.get(digest) if digest and store.holds(digest) else read_image(uri)
+        try:
+            return read_image(uri)
+        except ImageError:
+            digest = stored_digest(uri)
+            if digest is None or not store.holds(digest):
+                raise
+            return store.get(digest)
 
     return read
 

@@ -59,6 +59,7 @@ ROUNDS = sa.Table(
     # A gap: what it said is gone; its place and id stay taken.
     sa.Column("erased", sa.Boolean, nullable=False, default=False),
     sa.UniqueConstraint("bank", "memory_id", "round_id"),
+    sa.Index("rounds_by_version", "bank", "memory_id", "version"),
     sa.ForeignKeyConstraint(
         ["bank", "memory_id"], ["memories.bank", "memories.id"], ondelete="CASCADE"
     ),
