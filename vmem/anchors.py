@@ -5,12 +5,20 @@ off the attached image. Where a case calls for one and none is made, a note says
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from vmem.config import AnswerSettings, RetrievalSettings
-from vmem.errors import ConfigError, ModelFormatError
-from vmem.ports import ChatModel, ChatRequest
+from vmem.errors import (
+    ConfigError,
+    ModelError,
+    ModelFormatError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+from vmem.ports import ChatModel, ChatReply, ChatRequest
 from vmem.prompts import Prompts
 from vmem.prompts.replies import choose_keywords, keywords_schema, one_line, parse_keywords
 from vmem.types import (
@@ -29,6 +37,8 @@ HYPO_CAPTION_TOKENS = 128
 """About 45 words are asked for."""
 KEYWORDS_TOKENS = 256
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Generated:
@@ -41,6 +51,49 @@ class _Generated:
     usage: tuple[Usage, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """The model that writes anchors, and what its failures lead to."""
+
+    chat: ChatModel
+    temperature: float
+    timeout_s: float | None
+    on_failure: Literal["fail", "query"]
+
+    async def write(self, request: ChatRequest) -> ChatReply | str:
+        """The reply, or in words why there is none."""
+        try:
+            return await self._complete(request)
+        except ModelError as error:
+            if self.on_failure == "query":
+                # Notes reach whoever asks; the error names servers, and stays in the log.
+                _log.warning("the %s call failed: %s", request.role, error)
+                return _reason(error)
+            if isinstance(error, ModelFormatError):
+                return str(error)
+            raise
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await self.chat.complete(request)
+        except TimeoutError as error:
+            raise ModelTimeoutError(
+                f"{self.chat.name} gave no reply to the {request.role} call within"
+                f" {self.timeout_s:g} s: raise llm.anchor_timeout_s"
+            ) from error
+
+
+def _reason(error: ModelError) -> str:
+    if isinstance(error, ModelTimeoutError):
+        return "the language model gave no reply in time"
+    if isinstance(error, ModelUnavailableError):
+        return "the language model cannot be reached"
+    if isinstance(error, ModelFormatError):
+        return "the language model gave a reply that makes no sense"
+    return "the language model rejects the call"
+
+
 async def make_anchors(
     query: Query,
     route: Route,
@@ -49,6 +102,8 @@ async def make_anchors(
     retrieval: RetrievalSettings,
     answer: AnswerSettings,
     read_image: Callable[[str], bytes],
+    *,
+    timeout_s: float | None = None,
 ) -> Anchors:
     """Decide which signals are active, and make what each searches with.
 
@@ -60,21 +115,26 @@ async def make_anchors(
         retrieval: The signals of each case, and the switches of both generated anchors.
         answer: `temperature`, and where the query image's description comes from.
         read_image: Bytes of an image by its URI.
+        timeout_s: Seconds for the model's call; None sets no bound.
 
     Raises:
         ConfigError: The settings name no signals for the case.
         ImageError: The query's image cannot be read.
-        ModelError: The model cannot be reached or rejects the call; a reply of the wrong form
-            only leaves the query as it is, with a note.
+        ModelError: The model cannot be reached or rejects the call, where
+            `retrieval.on_model_failure` is "fail". Otherwise, and always where a reply is of the
+            wrong form, the query stays as it is, with a note.
     """
     signals, notes = _active_signals(query, route, retrieval)
+    writer = None
+    if chat is not None:
+        writer = _Writer(chat, answer.temperature, timeout_s, retrieval.on_model_failure)
     made = _Generated()
     if retrieval.routing == "uniform":
         made = _Generated(notes=("uniform routing searches with the query as it is",))
     elif route.case is Case.TEXT_TO_IMAGE and set(signals) & set(CAPTION_SIGNALS):
-        made = await _write_caption(query, route, chat, prompts, retrieval, answer.temperature)
+        made = await _write_caption(query, route, writer, prompts, retrieval)
     elif route.case is Case.IMAGE_TEXT_TO_TEXT and set(signals) & set(TEXT_SIGNALS):
-        made = await _read_keywords(query, chat, prompts, retrieval, answer.temperature, read_image)
+        made = await _read_keywords(query, writer, prompts, retrieval, read_image)
     query_caption, caption_notes = _describe(query, made, answer)
     text_anchor = " ".join((query.text, *made.keywords))
     return Anchors(
@@ -126,51 +186,48 @@ def _anchor(
 async def _write_caption(
     query: Query,
     route: Route,
-    chat: ChatModel | None,
+    writer: _Writer | None,
     prompts: Prompts,
     retrieval: RetrievalSettings,
-    temperature: float,
 ) -> _Generated:
     """The caption that the image sought would have."""
     if route.counts_images:
         return _Generated(notes=("hypothetical caption off: a counting question keeps its words",))
     if not retrieval.hypo_caption:
         return _Generated(notes=("hypothetical caption off: switched off by setting",))
-    if chat is None:
+    if writer is None:
         return _Generated(notes=("hypothetical caption off: no language model is configured",))
     request = ChatRequest(
         role="hypo_caption",
         prompt=prompts.hypo_caption_prompt(query.text),
         max_tokens=HYPO_CAPTION_TOKENS,
-        temperature=temperature,
+        temperature=writer.temperature,
     )
-    try:
-        reply = await chat.complete(request)
-    except ModelFormatError as error:
-        return _Generated(notes=(f"hypothetical caption not usable: {error}",))
+    reply = await writer.write(request)
+    if isinstance(reply, str):
+        return _Generated(notes=(f"hypothetical caption not usable: {reply}",))
     caption = one_line(reply.text)
     if not caption:
-        note = f"hypothetical caption not usable: {chat.name} wrote an empty one"
+        note = f"hypothetical caption not usable: {writer.chat.name} wrote an empty one"
         return _Generated(notes=(note,), usage=(reply.usage,))
     return _Generated(hypo_caption=caption, usage=(reply.usage,))
 
 
 async def _read_keywords(
     query: Query,
-    chat: ChatModel | None,
+    writer: _Writer | None,
     prompts: Prompts,
     retrieval: RetrievalSettings,
-    temperature: float,
     read_image: Callable[[str], bytes],
 ) -> _Generated:
     """Keywords and a description, read off the query's image by a model that sees."""
     uri = query.image.uri if query.image else None
     if not retrieval.keywords:
         return _Generated(notes=("image keywords off: switched off by setting",))
-    if chat is None:
+    if writer is None:
         return _Generated(notes=("image keywords off: no language model is configured",))
-    if not chat.sees_images:
-        return _Generated(notes=(f"image keywords off: {chat.name} cannot see images",))
+    if not writer.chat.sees_images:
+        return _Generated(notes=(f"image keywords off: {writer.chat.name} cannot see images",))
     if uri is None:
         return _Generated(notes=("image keywords off: the image has no file",))
     request = ChatRequest(
@@ -178,18 +235,17 @@ async def _read_keywords(
         prompt=prompts.keywords_prompt(query.text, retrieval.max_keywords),
         images=(await asyncio.to_thread(read_image, uri),),
         max_tokens=KEYWORDS_TOKENS,
-        temperature=temperature,
+        temperature=writer.temperature,
         json_schema=keywords_schema(retrieval.max_keywords),
     )
-    try:
-        reply = await chat.complete(request)
-    except ModelFormatError as error:
-        return _Generated(notes=(f"image keywords not usable: {error}",))
+    reply = await writer.write(request)
+    if isinstance(reply, str):
+        return _Generated(notes=(f"image keywords not usable: {reply}",))
     found, caption = parse_keywords(reply.text)
     keywords = choose_keywords(found, retrieval.max_keywords)
     notes = []
     if not keywords:
-        notes.append(f"image keywords not usable: {chat.name} gave none that can be read")
+        notes.append(f"image keywords not usable: {writer.chat.name} gave none that can be read")
     elif len(keywords) < len(found):
         notes.append(f"image keywords: {len(keywords)} of {len(found)} kept")
     return _Generated(keywords=keywords, caption=caption, notes=tuple(notes), usage=(reply.usage,))

@@ -1,10 +1,10 @@
 """Context to answer: the choice of prompt, the call, and the attached-image note (Appendix C)."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from vmem.config import AnswerSettings
-from vmem.ports import ChatModel, ChatRequest
+from vmem.ports import ChatModel, ChatReply, ChatRequest
 from vmem.prompts import Prompts
 from vmem.types import Anchors, Answer, Image, Query, Retrieval
 
@@ -29,23 +29,64 @@ async def answer_query(
         ModelError: The call failed.
     """
     started = time.perf_counter()
-    question, context = retrieval.query.text, retrieval.context.text
+    request = _request(retrieval, chat, prompts, settings, images)
+    return _answer(retrieval, request, await chat.complete(request), started)
+
+
+async def stream_answer(
+    retrieval: Retrieval,
+    chat: ChatModel,
+    prompts: Prompts,
+    settings: AnswerSettings,
+    images: Sequence[bytes] = (),
+) -> AsyncGenerator[str | Answer, None]:
+    """Ask the backbone as `answer_query` does, and pass its reply on as it comes.
+
+    Yields:
+        The reply's text in pieces, and last the answer; its text is that of the pieces without
+        blanks at its ends.
+
+    Raises:
+        ModelError: The call failed, perhaps after some pieces.
+    """
+    started = time.perf_counter()
+    request = _request(retrieval, chat, prompts, settings, images)
+    pieces = chat.stream(request)
+    try:
+        async for piece in pieces:
+            if isinstance(piece, ChatReply):
+                yield _answer(retrieval, request, piece, started)
+            else:
+                yield piece
+    finally:
+        # A reader who leaves early ends the call, now and not when memory is cleaned up.
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()
+
+
+def _request(
+    retrieval: Retrieval,
+    chat: ChatModel,
+    prompts: Prompts,
+    settings: AnswerSettings,
+    images: Sequence[bytes],
+) -> ChatRequest:
     ask = prompts.conflict_prompt if retrieval.route.asks_conflict else prompts.answer_prompt
-    prompt = ask(context, question)
     shows_pictures = settings.sees_pixels and chat.sees_images
-    reply = await chat.complete(
-        ChatRequest(
-            role="answer",
-            prompt=prompt,
-            images=tuple(images) if shows_pictures else (),
-            max_tokens=settings.max_tokens,
-            temperature=settings.temperature,
-        )
+    return ChatRequest(
+        role="answer",
+        prompt=ask(retrieval.context.text, retrieval.query.text),
+        images=tuple(images) if shows_pictures else (),
+        max_tokens=settings.max_tokens,
+        temperature=settings.temperature,
     )
+
+
+def _answer(retrieval: Retrieval, request: ChatRequest, reply: ChatReply, started: float) -> Answer:
     return Answer(
         text=reply.text.strip(),
         retrieval=retrieval,
-        prompt=prompt,
+        prompt=request.prompt,
         usage=(*retrieval.anchors.usage, reply.usage),
         seconds={**retrieval.seconds, "answer": time.perf_counter() - started},
     )

@@ -107,6 +107,8 @@ class RetrievalSettings(_Section):
         hypo_caption: Text to image: captions are searched with a generated caption.
         keywords: Image+text to text: the text lane's anchor gains keywords read off the image.
         max_keywords: At most so many.
+        on_model_failure: When the model that writes an anchor fails: `fail` gives up the search,
+            `query` searches with the query as it is, and a note says why.
         pool: Rounds kept per signal; None keeps all candidates.
         round_score: Under a signal a round scores its best unit (Equation 5), or that plus half
             of its second best.
@@ -125,6 +127,7 @@ class RetrievalSettings(_Section):
     hypo_caption: bool = True
     keywords: bool = True
     max_keywords: int = Field(default=8, ge=1)
+    on_model_failure: Literal["fail", "query"] = "fail"
     pool: int | None = Field(default=20, ge=1)
     round_score: Literal["best", "best_two"] = "best"
     level: Literal["round", "unit"] = "round"
@@ -223,7 +226,9 @@ class ModelSettings(_Section):
         sees_images: The model takes images.
         context_window: Tokens that the model holds; a context is cut to fit it. None is unknown,
             and 4,096 for the embedded model.
-        timeout_s: Seconds for one call.
+        timeout_s: Seconds for the whole reply to one call; each try has as many.
+        anchor_timeout_s: Seconds for a call that writes an anchor, all its tries together; None
+            sets no bound of its own.
         attempts: Tries of a call that may succeed later.
         threads: CPU threads of the embedded model.
     """
@@ -235,6 +240,7 @@ class ModelSettings(_Section):
     sees_images: bool = False
     context_window: int | None = Field(default=None, ge=256)
     timeout_s: float = Field(default=120.0, gt=0)
+    anchor_timeout_s: float | None = Field(default=None, gt=0)
     attempts: int = Field(default=5, ge=1)
     threads: int = Field(default=2, ge=1)
 

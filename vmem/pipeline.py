@@ -3,15 +3,15 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from PIL.Image import Image as Picture
 
 from vmem.anchors import make_anchors
-from vmem.answer import answer_query, attached_note
+from vmem.answer import answer_query, attached_note, stream_answer
 from vmem.assembly import assemble
 from vmem.config import Settings
 from vmem.errors import ConfigError, QueryError
@@ -30,6 +30,7 @@ from vmem.ports import (
 from vmem.prompts import Prompts
 from vmem.rounds import show_round
 from vmem.routing import route_query
+from vmem.tokens import estimate_tokens
 from vmem.types import (
     SPARSE_SIGNALS,
     Anchors,
@@ -92,7 +93,7 @@ async def retrieve(
     Raises:
         QueryError: The query is empty or too long.
         ImageError: The query's picture cannot be used.
-        ModelUnavailableError: The model that writes anchors cannot be reached.
+        ModelError: The model that writes anchors failed, where `on_model_failure` says "fail".
     """
     check_query(query)
     watch = Stopwatch()
@@ -134,13 +135,52 @@ async def ask(query: Query, memory: SearchableMemory, parts: Parts, settings: Se
         ConfigError: No language model is configured.
         QueryError, ImageError, ModelError: As `retrieve`, and the answer call failed.
     """
+    chat = _backbone(parts)
+    retrieval = await retrieve(query, memory, parts, settings)
+    images = await _images(retrieval, memory, chat, parts, settings)
+    return await answer_query(retrieval, chat, parts.prompts, settings.answer, images)
+
+
+async def stream_ask(
+    query: Query, memory: SearchableMemory, parts: Parts, settings: Settings
+) -> AsyncGenerator[Retrieval | str | Answer, None]:
+    """Search a memory and answer as `ask` does, passing on what there is as it comes.
+
+    Yields:
+        What was found, then the answer's text in pieces, and last the answer.
+
+    Raises:
+        ConfigError, QueryError, ImageError, ModelError: As `ask`; the model may fail after some
+            pieces.
+    """
+    chat = _backbone(parts)
+    retrieval = await retrieve(query, memory, parts, settings)
+    yield retrieval
+    images = await _images(retrieval, memory, chat, parts, settings)
+    pieces = stream_answer(retrieval, chat, parts.prompts, settings.answer, images)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece
+
+
+def _backbone(parts: Parts) -> ChatModel:
     if parts.chat is None:
         raise ConfigError("answering needs a language model: set llm.provider, or use search")
-    retrieval = await retrieve(query, memory, parts, settings)
-    images: tuple[bytes, ...] = ()
-    if settings.answer.sees_pixels and parts.chat.sees_images:
-        images = tuple(parts.read_image(uri) for uri in _image_uris(retrieval, memory))
-    return await answer_query(retrieval, parts.chat, parts.prompts, settings.answer, images)
+    return parts.chat
+
+
+async def _images(
+    retrieval: Retrieval,
+    memory: SearchableMemory,
+    chat: ChatModel,
+    parts: Parts,
+    settings: Settings,
+) -> tuple[bytes, ...]:
+    """The pictures that go with the answer call."""
+    if not (settings.answer.sees_pixels and chat.sees_images):
+        return ()
+    uris = _image_uris(retrieval, memory)
+    return tuple([await asyncio.to_thread(parts.read_image, uri) for uri in uris])
 
 
 def _budget(settings: Settings, question_tokens: int) -> int:
@@ -169,11 +209,6 @@ def check_query(query: Query) -> None:
         )
 
 
-def estimate_tokens(text: str) -> int:
-    """Length of a text in tokens where no model counts them: a third of its bytes, rounded up."""
-    return -(-len(text.encode()) // 3)
-
-
 async def _make_probes(
     query: Query, route: Route, parts: Parts, settings: Settings, watch: Stopwatch
 ) -> tuple[Anchors, dict[Signal, str | Vectors]]:
@@ -193,6 +228,7 @@ async def _make_probes(
                 settings.retrieval,
                 settings.answer,
                 parts.read_image,
+                timeout_s=settings.llm.anchor_timeout_s,
             )
         probes: dict[Signal, str | Vectors] = {}
         for signal, anchor in anchors.by_signal.items():

@@ -13,6 +13,7 @@ from vmem.errors import (
     ImageError,
     ModelError,
     ModelFormatError,
+    ModelTimeoutError,
     ModelUnavailableError,
 )
 from vmem.llm.fake import FakeChat
@@ -260,6 +261,27 @@ def test_a_model_that_fails_fails_the_query(case: Case, error: Exception) -> Non
     image = PHOTO if case is Case.IMAGE_TEXT_TO_TEXT else None
     with pytest.raises(type(error), match=str(error)):
         anchors(case, seeing(error), image)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ModelTimeoutError("m7 at 10.0.0.9 is late"), "gave no reply in time"),
+        (ModelUnavailableError("m7 at 10.0.0.9 is gone"), "cannot be reached"),
+        (ModelFormatError("m7 at 10.0.0.9 raves"), "gave a reply that makes no sense"),
+        (ModelError("m7 at 10.0.0.9 says no"), "rejects the call"),
+    ],
+)
+@pytest.mark.parametrize("case", [Case.TEXT_TO_IMAGE, Case.IMAGE_TEXT_TO_TEXT])
+def test_where_it_may_a_search_goes_on_with_the_query_as_it_is(
+    case: Case, error: Exception, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = PHOTO if case is Case.IMAGE_TEXT_TO_TEXT else None
+    made = anchors(case, seeing(error), image, on_model_failure="query")
+    assert set(made.by_signal.values()) - {PHOTO} == {"raw words"}
+    assert made.notes[0].endswith(f" not usable: the language model {reason}")
+    assert "10.0.0.9" not in str(made), "who asks is not told of servers"
+    assert "10.0.0.9" in caplog.text
 
 
 def test_a_picture_that_cannot_be_read_fails_the_query() -> None:

@@ -1,12 +1,14 @@
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from vmem.answer import answer_query, attached_note
+from vmem.answer import answer_query, attached_note, stream_answer
 from vmem.config import AnswerSettings, PromptSettings
 from vmem.errors import ModelUnavailableError
 from vmem.llm.fake import FakeChat
+from vmem.ports import ChatReply, ChatRequest
 from vmem.prompts import Prompts
 from vmem.types import (
     Anchors,
@@ -89,6 +91,45 @@ def test_pictures_go_only_to_a_model_that_sees_and_may(sees_pixels: bool, model_
 def test_a_failed_call_is_an_error() -> None:
     with pytest.raises(ModelUnavailableError, match="gone"):
         answer(FakeChat([ModelUnavailableError("gone")]), retrieval(), [])
+
+
+def test_a_streamed_answer_asks_the_same_and_ends_the_same() -> None:
+    async def read(chat: FakeChat) -> list[str | Answer]:
+        pieces = stream_answer(retrieval(True), chat, PROMPTS, AnswerSettings(max_tokens=9))
+        return [piece async for piece in pieces]
+
+    chat, plain = FakeChat([" It was  Ann.\n"]), FakeChat([" It was  Ann.\n"])
+    *pieces, last = asyncio.run(read(chat))
+    whole = answer(plain, retrieval(True), [], max_tokens=9)
+    assert chat.requests == plain.requests
+    assert isinstance(last, Answer)
+    assert replace(last, seconds={}) == replace(whole, seconds={})
+    assert last.seconds.keys() == whole.seconds.keys()
+    assert pieces == [" It ", "was  ", "Ann.\n"]
+
+
+class Endless(FakeChat):
+    """Writes until it is told to stop."""
+
+    ended = False
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[str | ChatReply]:
+        try:
+            while True:
+                yield "and "
+        finally:
+            self.ended = True
+
+
+def test_a_reader_who_leaves_ends_the_call() -> None:
+    async def read(chat: FakeChat) -> None:
+        pieces = stream_answer(retrieval(), chat, PROMPTS, AnswerSettings())
+        assert await anext(pieces) == "and "
+        await pieces.aclose()
+
+    chat = Endless()
+    asyncio.run(read(chat))
+    assert chat.ended
 
 
 @pytest.mark.parametrize("query_caption", [None, "a dog"])

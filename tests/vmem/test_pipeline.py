@@ -15,14 +15,21 @@ from PIL import Image as Pillow
 from vmem.build import hot_memory
 from vmem.config import Settings, replace
 from vmem.encoders.fake import FakeImageEncoder, FakeTextEncoder
-from vmem.errors import ConfigError, ImageError, QueryError
+from vmem.errors import (
+    ConfigError,
+    ImageError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    QueryError,
+)
 from vmem.images import read_image
 from vmem.llm.fake import FakeChat
-from vmem.pipeline import PROMPT_TOKENS, Parts, _budget, ask, estimate_tokens, retrieve
+from vmem.pipeline import PROMPT_TOKENS, Parts, _budget, ask, retrieve, stream_ask
 from vmem.ports import ChatReply, ChatRequest, Mask, UnitScores, Vectors
 from vmem.prompts import Prompts
 from vmem.rounds import exchange
 from vmem.stores.hot import HotMemory
+from vmem.tokens import estimate_tokens
 from vmem.types import Case, Dialogue, Image, Query, Retrieval, Signal, Usage
 
 COLOURS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220)}
@@ -377,9 +384,86 @@ def test_a_model_that_sees_gets_the_pictures_where_it_is_asked_for(
     assert chat.requests[-1].images == (pictures if wanted and sees else ())
 
 
-def test_answering_without_a_model_is_refused(memory: HotMemory, settings: Settings) -> None:
+def streamed(query: Query, memory: HotMemory, parts: Parts, settings: Settings) -> list[Any]:
+    async def read() -> list[Any]:
+        return [piece async for piece in stream_ask(query, memory, parts, settings)]
+
+    return asyncio.run(read())
+
+
+def test_a_streamed_answer_shows_what_was_found_first_and_ends_as_the_plain_one(
+    memory: HotMemory, tmp_path: Path, settings: Settings
+) -> None:
+    chosen = replace(settings, answer={"sees_pixels": True})
+    query = shown(tmp_path, "what is it?")
+    chats = [seeing(keywords("word2"), answer="a  small boat") for _ in range(2)]
+    found, *pieces, last = streamed(query, memory, parts_of(chats[0]), chosen)
+    whole = asyncio.run(ask(query, memory, parts_of(chats[1]), chosen))
+    assert pieces == ["a  ", "small ", "boat"]
+    assert last.retrieval == found
+    assert with_(found, seconds={}) == with_(whole.retrieval, seconds={})
+    assert (last.text, last.prompt, last.usage) == (whole.text, whole.prompt, whole.usage)
+    assert chats[0].requests == chats[1].requests
+    assert len(chats[0].requests[-1].images) > 1
+
+
+def test_a_streamed_answer_that_fails_has_shown_what_was_found(
+    memory: HotMemory, settings: Settings
+) -> None:
+    async def read() -> None:
+        pieces = stream_ask(Query(text="word1"), memory, parts_of(chat), settings)
+        assert isinstance(await anext(pieces), Retrieval)
+        assert not chat.requests
+        with pytest.raises(ModelUnavailableError, match="gone"):
+            await anext(pieces)
+
+    chat = FakeChat([ModelUnavailableError("gone")])
+    asyncio.run(read())
+
+
+@pytest.mark.parametrize("door", [streamed, lambda *given: asyncio.run(ask(*given))])
+def test_answering_without_a_model_is_refused(
+    memory: HotMemory, settings: Settings, door: Callable[..., object]
+) -> None:
     with pytest.raises(ConfigError, match=r"llm\.provider"):
-        asyncio.run(ask(Query(text="word1"), memory, parts_of(), settings))
+        door(Query(text="word1"), memory, parts_of(), settings)
+
+
+def test_a_search_goes_on_without_the_model_where_it_is_told_to_and_an_answer_does_not(
+    memory: HotMemory, settings: Settings
+) -> None:
+    query = Query(text="Which picture shows a lime frog?")
+    gone = FakeChat(lambda _: no_reply())
+    with pytest.raises(ModelUnavailableError):
+        run(query, memory, parts_of(gone), settings)
+    going_on = replace(settings, retrieval={"on_model_failure": "query"})
+    found = run(query, memory, parts_of(gone), going_on)
+    assert found.ranked[0].position == 4
+    assert found.ranked == run(query, memory, parts_of(), going_on).ranked
+    assert found.anchors.notes == (
+        "hypothetical caption not usable: the language model cannot be reached",
+    )
+    with pytest.raises(ModelUnavailableError):
+        asyncio.run(ask(query, memory, parts_of(gone), going_on))
+
+
+def no_reply() -> str:
+    raise ModelUnavailableError("m7 at 10.0.0.9 is gone")
+
+
+def test_an_anchor_has_its_own_time(memory: HotMemory, settings: Settings) -> None:
+    class Silent(FakeChat):
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            await asyncio.sleep(WAIT_S)
+            raise AssertionError("it was not waited for")
+
+    query = Query(text="Which picture shows a lime frog?")
+    impatient = replace(settings, llm={"anchor_timeout_s": 0.01})
+    with pytest.raises(ModelTimeoutError, match=r"hypo_caption call within 0\.01 s: raise llm\.a"):
+        run(query, memory, parts_of(Silent()), impatient)
+    going_on = replace(impatient, retrieval={"on_model_failure": "query"})
+    notes = run(query, memory, parts_of(Silent()), going_on).anchors.notes
+    assert notes == ("hypothetical caption not usable: the language model gave no reply in time",)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
 """What a failed call to an OpenAI-compatible server means: too long, passing or final."""
 
+import json
 import time
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from openai import APIConnectionError, APIStatusError
+from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from tenacity import RetryCallState, wait_exponential, wait_random
+
+from vmem.errors import ModelError, ModelFormatError, ModelTimeoutError, ModelUnavailableError
 
 LONGEST_WAIT_S = 120.0
 """A server that asks for a longer pause with Retry-After is not waited for."""
+
+Failure = APIError | TimeoutError | json.JSONDecodeError | UnicodeDecodeError
+"""What a call raises."""
 
 _BACKOFF = wait_exponential(multiplier=0.5, max=30.0) + wait_random(0.0, 1.0)
 _OVERFLOW = (
@@ -19,23 +26,89 @@ _OVERFLOW = (
 )
 
 
-def is_overflow(error: APIStatusError) -> bool:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentences:
+    """One sentence for each way in which calls of one model fail.
+
+    Attributes:
+        where: The model and its server, as every sentence starts.
+        timeout_s: Seconds that it had.
+        key: The key, which no sentence repeats.
+    """
+
+    where: str
+    timeout_s: float
+    key: str
+
+    def of(self, failure: Failure, role: str) -> ModelError:
+        """The error of a failed call for a role."""
+        if isinstance(failure, APIStatusError):
+            return self._refused(failure, role)
+        if isinstance(failure, APITimeoutError | TimeoutError):
+            words = f"gave no reply within {self.timeout_s:g} s: raise llm.timeout_s"
+            return ModelTimeoutError(f"{self.where} {words}")
+        if isinstance(failure, APIConnectionError):
+            words = "cannot be reached: check that it runs and that llm.base_url is right"
+            return ModelUnavailableError(f"{self.where} {words}")
+        if isinstance(failure, APIError):
+            if is_overflow(failure):
+                return self.too_long(role)
+            return ModelUnavailableError(f"{self.where} broke off: {self._why(failure)}")
+        return ModelFormatError(f"{self.where} answered with broken JSON")
+
+    def too_long(self, role: str) -> ModelError:
+        """The error of a prompt over the model's window."""
+        return ModelError(
+            f"the prompt of the {role} call is too long for {self.where}:"
+            " lower answer.context_tokens"
+        )
+
+    def empty(self, role: str, finish: str | None) -> ModelFormatError:
+        """The error of a reply that says nothing."""
+        return ModelFormatError(
+            f"{self.where} gave an empty reply to the {role} call (finish reason {finish})"
+        )
+
+    def _refused(self, error: APIStatusError, role: str) -> ModelError:
+        status = error.status_code
+        if is_overflow(error):
+            return self.too_long(role)
+        if _is_passing(status):
+            words = f"keeps refusing (HTTP {status}): try later, or ask less at once"
+            return ModelUnavailableError(f"{self.where} {words}")
+        if status in {401, 403}:
+            words = f"rejects the key (HTTP {status}): set VMEM_LLM__API_KEY"
+        elif status == 404:
+            words = "is not known there: check llm.model, llm.base_url"
+        else:
+            words = f"rejects the request (HTTP {status}): {self._why(error)}"
+        return ModelError(f"{self.where} {words}")
+
+    def _why(self, error: APIError) -> str:
+        """The first line of the server's own words; some servers repeat the key in them."""
+        words = error.body.get("message") if isinstance(error.body, dict) else None
+        line = (str(words or error.message).splitlines() or [""])[0]
+        return (line.replace(self.key, "***") if self.key else line)[:200]
+
+
+def is_overflow(error: APIError) -> bool:
     """Whether the request was too long; servers say it in words of their own."""
-    words = f"{error.code} {error.type} {error.message}".lower()
-    return error.status_code == 413 or any(mark in words for mark in _OVERFLOW)
+    if isinstance(error, APIStatusError) and error.status_code == 413:
+        return True
+    return says_overflow(f"{error.code} {error.type} {error.message}")
 
 
-def is_passing(status: int) -> bool:
-    """Whether the same request may succeed later."""
-    return status in {408, 429} or status >= 500
+def says_overflow(words: str) -> bool:
+    """Whether a server's words are about a request over the model's window."""
+    return any(mark in words.lower() for mark in _OVERFLOW)
 
 
 def may_pass(error: BaseException) -> bool:
     """Whether to try again, and soon enough to wait for it."""
     if isinstance(error, APIStatusError):
-        passing = is_passing(error.status_code) and not is_overflow(error)
+        passing = _is_passing(error.status_code) and not is_overflow(error)
         return passing and _retry_after_s(error) <= LONGEST_WAIT_S
-    return isinstance(error, APIConnectionError)
+    return isinstance(error, APIConnectionError | TimeoutError)
 
 
 def pause_s(state: RetryCallState) -> float:
@@ -43,6 +116,11 @@ def pause_s(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = _retry_after_s(error) if isinstance(error, APIStatusError) else 0.0
     return max(_BACKOFF(state), asked)
+
+
+def _is_passing(status: int) -> bool:
+    """Whether the same request may succeed later."""
+    return status in {408, 429} or status >= 500
 
 
 def _retry_after_s(error: APIStatusError) -> float:

@@ -1,7 +1,8 @@
 """A scripted language model, for tests and for trying the plumbing without weights."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from vmem.errors import ModelError
 from vmem.ports import ChatReply, ChatRequest
@@ -60,6 +61,17 @@ class FakeChat:
             completion_tokens=self.count_tokens(reply),
         )
         return ChatReply(text=reply, usage=usage)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
+        """The script's next reply word by word, and last as a whole.
+
+        Raises:
+            ModelError, Exception: As `complete`.
+        """
+        reply = await self.complete(request)
+        for piece in re.findall(r"\s*\S+\s*", reply.text):
+            yield piece
+        yield reply
 
     def count_tokens(self, text: str) -> int:
         """Number of blank-separated words."""

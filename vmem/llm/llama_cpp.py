@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import secrets
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,10 @@ class LlamaCpp:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Answer one request, as `OpenAIChat.complete`."""
         return await self._chat.complete(request)
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
+        """Answer one request piece by piece, as `OpenAIChat.stream`."""
+        return self._chat.stream(request)
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in the model's tokens, exactly; the chat template comes on top.

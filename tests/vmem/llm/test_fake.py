@@ -46,3 +46,15 @@ def test_closing_is_noted() -> None:
     chat = FakeChat()
     asyncio.run(chat.close())
     assert chat.closed
+
+
+def test_a_reply_is_streamed_word_by_word_and_then_whole() -> None:
+    async def read(chat: FakeChat) -> list[object]:
+        return [piece async for piece in chat.stream(ChatRequest(role="answer", prompt="x y"))]
+
+    chat = FakeChat([" In  Rome, today.\n", ModelFormatError("odd")])
+    *pieces, last = asyncio.run(read(chat))
+    assert pieces == [" In  ", "Rome, ", "today.\n"]
+    assert last == asyncio.run(FakeChat([" In  Rome, today.\n"]).complete(chat.requests[0]))
+    with pytest.raises(ModelFormatError, match="odd"):
+        asyncio.run(read(chat))

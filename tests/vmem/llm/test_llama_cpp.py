@@ -71,6 +71,20 @@ def test_it_answers_and_counts(running: Running) -> None:
 
 
 @needs_model
+def test_a_streamed_reply_is_the_whole_one_in_pieces(running: Running) -> None:
+    request = ChatRequest(role="answer", prompt="Name three fruits.", max_tokens=16)
+
+    async def read() -> list[str | ChatReply]:
+        return [piece async for piece in running.model.stream(request)]
+
+    *pieces, last = running.runner.run(read())
+    assert isinstance(last, ChatReply)
+    assert "".join(map(str, pieces)) == last.text
+    assert 2 < len(pieces) <= last.usage.completion_tokens <= 16
+    assert last.usage.prompt_tokens > running.model.count_tokens(request.prompt)
+
+
+@needs_model
 def test_a_reply_follows_its_schema(running: Running) -> None:
     reply = running.ask("Name the capital of Italy.", max_tokens=24, json_schema=SCHEMA)
     assert set(json.loads(reply.text)) == {"city"}
