@@ -19,6 +19,9 @@ const FLAGS = {
 const LANE_ROWS = 8;
 const open = { lanes: true, fused: true, context: false, costs: false };
 
+/** The signals that were searched; some may have ranked none of the found rounds. */
+const signalsOf = (found) =>
+  Object.keys({ ...found.anchors?.by_signal, ...found.lanes });
 const signalName = (signal) => SIGNALS[signal]?.[0] ?? signal;
 
 /** A button that leads to a round. */
@@ -69,7 +72,7 @@ function section(name, title, aside, ...content) {
 
 /** What each signal ranked, and what it searched with. */
 export function lanes(found) {
-  const signals = Object.keys(found.lanes ?? {});
+  const signals = signalsOf(found);
   const grid = el("div", { className: "lane-grid" }, signals.map((signal) => lane(found, signal)));
   return section("lanes", "What each lane ranked", plural(signals.length, "signal"), grid, seen(found.anchors));
 }
@@ -82,7 +85,7 @@ function seen(anchors) {
 }
 
 function lane(found, signal) {
-  const ranked = found.lanes[signal];
+  const ranked = found.lanes?.[signal] ?? [];
   const rows = ranked.map((item) =>
     el(
       "tr",
@@ -100,7 +103,7 @@ function lane(found, signal) {
     el("tbody", {}, rows),
   );
   arrowKeys(table, ".round-link");
-  const nothing = ranked.length ? null : el("p", { className: "small" }, "Nothing matched.");
+  const nothing = ranked.length ? null : el("p", { className: "small" }, "None of the found rounds.");
   return el("div", { className: "lane" }, table, nothing, rest(rows), searchedWith(found, signal));
 }
 
@@ -123,7 +126,7 @@ function searchedWith(found, signal) {
 
 /** The fused ranking, with each signal's rank. */
 export function fused(found) {
-  const signals = Object.keys(found.lanes ?? {});
+  const signals = signalsOf(found);
   const items = found.fused ?? [];
   const most = Math.max(...items.map((item) => item.score), Number.MIN_VALUE);
   const head = ["", "Round", "Score", ...signals.map(signalName)];
@@ -194,4 +197,4 @@ export function costs(found) {
 
 /** Seconds with about three digits. */
 export const showSeconds = (seconds) =>
-  seconds < 1 ? `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms` : `${seconds.toFixed(1)} s`;
+  seconds < 0.0001 ? "< 0.1 ms" : seconds < 1 ? `${(seconds * 1000).toFixed(seconds < 0.01 ? 1 : 0)} ms` : `${seconds.toFixed(1)} s`;

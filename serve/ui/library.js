@@ -53,5 +53,5 @@ function entry(memory) {
 /** A memory's counts in words. */
 export function describe(memory) {
   const since = memory.created_at ? ` · since ${showTime(memory.created_at, { time: false })}` : "";
-  return `${plural(memory.rounds, "round")} · ${plural(memory.images, "picture")}${since}`;
+  return `${plural(memory.rounds - memory.erased, "round")} · ${plural(memory.images, "picture")}${since}`;
 }

@@ -1,100 +1,257 @@
-"""A test double of the HTTP surface, and a real Chromium to drive the page with.
+"""The HTTP application over memories of this process, and a real Chromium to look into them.
 
-The double gives scripted answers, with no memory behind them; `serve.schemas` checks the shape of
-all that it takes and gives. The question's
-words pick what happens: `slow` never stops streaming, `dead` has no model, `broken` breaks off in
-mid-answer, `busy` is refused.
+HTTP, memories, routing, ranking and streaming are the real thing; encoders and anchors are the
+fakes that ship with vmem, and the words of the answer are scripted.
 """
 
 import asyncio
-import hashlib
+import base64
+import json
 import shutil
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel
+from fastapi import FastAPI
 
-import serve
 import vmem.datasets.sample
-from serve.schemas import (
-    AnswerRequest,
-    Done,
-    Failure,
-    Memory,
-    MemoryPage,
-    RoundPage,
-    SearchResponse,
-    Token,
-)
-from serve.service import Options
-from vmem.datasets.jsonl import read_rounds
-from vmem.types import Image, Round, Turn
+from serve.http import make_app
+from serve.service import Embedded, Found, Options, Readiness
+from serve.settings import load_serve_settings
+from vmem.bank import Bank, database_url
+from vmem.config import replace
+from vmem.errors import ModelError, ModelUnavailableError
+from vmem.pipeline import retrieve
+from vmem.stores.keys import KeyStore
+from vmem.stores.records import Appended, MemoryInfo
+from vmem.types import Answer, Query, Round, Usage
 
 SAMPLE = Path(vmem.datasets.sample.__file__).parent
-CSP = "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:"
-SIGNALS = ("text_dense", "text_sparse", "caption_dense", "caption_sparse", "visual")
-UNKNOWN = {"code": "unknown_memory", "message": "There is no such memory."}
-ERASED = 4
-NO_ACCESS = {"code": "no_access", "message": "The key opens nothing here: check it."}
-NO_MODEL = {
-    "code": "model_unavailable",
-    "message": "The language model cannot be reached: try again later.",
-}
+ANSWER = "The blend is called Lamplighter (D3:6)."
+ERASED = "D1:5"
+LONG = 300
+FLAG = "window.pwned = true"
+MARKUP = f'<script>{FLAG}</script><img src="x" onerror="{FLAG}"><svg onload="{FLAG}">'
 
 
-@dataclass(kw_only=True)
-class Script:
-    """What the double serves, and what it was asked.
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """An application under way.
 
     Attributes:
-        memories: Rounds by memory.
-        key: The one key that opens it, or None where none is asked for.
-        asked: Every search and answer: its fields, and the attached picture's bytes or None.
-        sent: The context of every search and answer.
-        url: Where it is served.
+        url: The open one's address; it holds the memories `sample`, `long`, `hostile`, `empty`.
+        locked_url: The address of one over the same memories that asks for a key.
+        key: A key of the tenant `acme`, which has the memory `sample` alone.
     """
 
-    memories: Mapping[str, list[Round]]
-    key: str | None = None
-    asked: list[tuple[dict[str, Any], bytes | None]] = field(default_factory=list)
-    sent: list[str] = field(default_factory=list)
-    url: str = ""
+    url: str
+    locked_url: str
+    key: str
+
+    def post(self, memory: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What the application itself says."""
+        reply = httpx.post(f"{self.url}/v1/memories/{memory}/{action}", json=body, timeout=60)
+        assert reply.status_code == 200, reply.text
+        return dict(reply.json())
 
 
-@pytest.fixture
-def site() -> Iterator[Script]:
-    """The double under way, with four memories; a round of `sample` is erased."""
-    rounds = sample_rounds()
-    script = Script(
-        memories={
-            "empty": [],
-            "hostile": hostile_rounds(),
-            "long": [replace(rounds[n % len(rounds)], id=f"L{n}", position=n) for n in range(300)],
-            "sample": [round_ for round_ in rounds if round_.position != ERASED],
-        }
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The application, open and with a key, over one set of memories."""
+    opened, locked = (
+        load_serve_settings(settings(tmp_path_factory.getbasetemp() / "memories", open_=open_))
+        for open_ in (True, False)
     )
-    config = uvicorn.Config(
-        scripted_app(script), port=0, log_level="error", ws="none", lifespan="off"
-    )
+    memory = opened.memory_settings()
+    with Bank(memory) as bank:
+        keys = KeyStore(database_url(memory))
+        _, key = keys.create("acme")
+        apps = [make_app(InProcess(bank), keys, each) for each in (opened, locked)]
+        with serving(apps[0]) as url, serving(apps[1]) as locked_url:
+            fill(url, locked_url, key)
+            yield Site(url=url, locked_url=locked_url, key=key)
+        keys.close()
+
+
+class InProcess:
+    """A `Service` on a bank of this process; what it answers is scripted by marks in the question.
+
+    `@slow` never stops, `@cut` fails in mid-answer, `@dead` has no model.
+
+    Args:
+        bank: The memories.
+    """
+
+    def __init__(self, bank: Bank) -> None:
+        self._bank = bank
+        self._name = bank.settings.store.bank
+        bank.parts  # noqa: B018  # the encoders, before several threads ask for them
+
+    async def create(self, memory_id: str) -> MemoryInfo:
+        return self._bank.create(memory_id)
+
+    async def memories(self, prefix: str, after: str, limit: int) -> list[MemoryInfo]:
+        return self._bank.catalogue.memories_page(self._name, prefix, after, limit)
+
+    async def memory(self, memory_id: str) -> MemoryInfo:
+        return self._bank.catalogue.memory(self._name, memory_id)
+
+    async def delete(self, memory_id: str) -> None:
+        self._bank.delete(memory_id)
+
+    async def append(self, memory_id: str, rounds: Sequence[Round]) -> Appended:
+        return self._bank.append(memory_id, rounds)
+
+    async def rounds(self, memory_id: str, after_position: int, limit: int) -> tuple[Round, ...]:
+        return self._bank.catalogue.rounds_page(self._name, memory_id, after_position, limit)
+
+    async def round(self, memory_id: str, round_id: str) -> Round:
+        return self._bank.catalogue.round(self._name, memory_id, round_id)
+
+    async def erase_round(self, memory_id: str, round_id: str) -> int:
+        return self._bank.erase_round(memory_id, round_id)
+
+    async def media(self, memory_id: str, digest: str) -> bytes:
+        return self._bank.media.get(digest)
+
+    async def search(self, memory_id: str, query: Query, options: Options) -> Found:
+        memory, version = self._bank.versioned(memory_id)
+        asked = options.model_dump(exclude_none=True, exclude={"max_tokens", "temperature"})
+        changed = replace(self._bank.settings, retrieval=asked)
+        retrieval = await retrieve(query, memory, self._bank.parts, changed)
+        shown = {each.position for each in retrieval.ranked} | set(retrieval.context.positions)
+        rounds = {position: memory.rounds[position] for position in sorted(shown)}
+        return Found(retrieval=retrieval, rounds=rounds, version=version)
+
+    async def answer(
+        self, memory_id: str, query: Query, options: Options
+    ) -> AsyncIterator[Found | str | Answer]:
+        found = await self.search(memory_id, query, options)
+        yield found
+        if "@dead" in query.text:
+            raise ModelUnavailableError("127.0.0.1:1 refuses")
+        while "@slow" in query.text:
+            yield "and on "
+            await asyncio.sleep(0.05)
+        for n, word in enumerate(ANSWER.split(" ")):
+            yield f" {word}" if n else word
+            await asyncio.sleep(0.02)
+            if "@cut" in query.text:
+                raise ModelError("the model's server closed the stream")
+        usage = Usage(role="answer", prompt_tokens=1843, completion_tokens=12)
+        retrieval = found.retrieval
+        yield Answer(
+            text=ANSWER,
+            retrieval=retrieval,
+            prompt="",
+            usage=(*retrieval.anchors.usage, usage),
+            seconds={**retrieval.seconds, "answer": 1.84},
+        )
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        raise NotImplementedError
+
+    async def readiness(self) -> Readiness:
+        return Readiness(parts={})
+
+    async def metrics(self) -> bytes:
+        return b""
+
+
+def settings(home: Path, *, open_: bool) -> dict[str, Any]:
+    """Fake encoders and model; one answer at a time."""
+    return {
+        "name": "page",
+        "memory": {
+            "encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}},
+            "llm": {"provider": "fake"},
+            "store": {"home": str(home)},
+        },
+        "http": {"open_on_loopback": open_},
+        "admission": {"answer": 1},
+    }
+
+
+def fill(url: str, locked_url: str, key: str) -> None:
+    """Remember what the tests read."""
+    lines = [json.loads(line) for line in (SAMPLE / "rounds.jsonl").read_text().splitlines()]
+    rounds = [as_request(line) for line in lines]
+    many = [{"id": f"L{n}", "session": f"S{n // 60}", "user": said(n)} for n in range(LONG)]
+    with httpx.Client(base_url=f"{url}/v1", timeout=120) as client:
+        client.post("/memories", json={"id": "empty"}).raise_for_status()
+        remember(client, "sample", rounds)
+        client.delete(f"/memories/sample/rounds/{ERASED}").raise_for_status()
+        remember(client, "long", many[:150])
+        remember(client, "long", many[150:])
+        remember(client, "hostile", hostile_rounds())
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=f"{locked_url}/v1", timeout=120, headers=headers) as client:
+        remember(client, "sample", rounds[:3])
+
+
+def said(n: int) -> str:
+    """What is said in a round of `long`: a few of them are about otters."""
+    return f"Note {n}: {'an otter was seen' if n % 50 == 4 else 'nothing to report'}."
+
+
+def remember(client: httpx.Client, memory: str, rounds: list[dict[str, Any]]) -> None:
+    """Append rounds."""
+    reply = client.post(f"/memories/{memory}/rounds", json={"rounds": rounds})
+    assert reply.status_code == 200, reply.text
+
+
+def as_request(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the sample's file as the append route takes it: bytes instead of paths."""
+    asked = {k: v for k, v in line.items() if k not in {"dialogue", "transcript"}}
+    if "turns" in line:
+        asked["turns"] = [as_request(turn) for turn in line["turns"]]
+    if "images" in line:
+        asked["images"] = [
+            {"id": i["id"], "caption": i["caption"], "base64": read(i["path"])}
+            for i in line["images"]
+        ]
+    if "audio" in line:
+        asked["audio"] = {"base64": read(line["audio"]), "transcript": line["transcript"]}
+    return asked
+
+
+def read(name: str) -> str:
+    """A file of the sample as base64."""
+    return base64.b64encode((SAMPLE / name).read_bytes()).decode()
+
+
+def hostile_rounds() -> list[dict[str, Any]]:
+    """Rounds that would set a flag in the page if any text of them ever ran."""
+    image = {"id": MARKUP[:40], "caption": MARKUP}
+    turns = [
+        {"speaker": speaker, "text": MARKUP, "images": [image]}
+        for speaker in ("user", f"<b onclick='{FLAG}'>x</b>")
+    ]
+    return [{"id": f"H{n}{MARKUP}", "session": MARKUP, "turns": turns} for n in range(2)]
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """Serve an app in a thread; gives its address."""
+    config = uvicorn.Config(app, port=0, log_level="critical", ws="none", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    script.url = f"http://127.0.0.1:{port}"
-    yield script
-    server.should_exit = server.force_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")
@@ -115,277 +272,3 @@ def chromium() -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
     yield driver
     driver.quit()
-
-
-def hostile_rounds() -> list[Round]:
-    """Rounds that would set a flag in the page if any text of them ever ran."""
-    flag = "window.pwned = true"
-    markup = f'<script>{flag}</script><img src="x" onerror="{flag}"><svg onload="{flag}">'
-    image = Image(id=markup[:40], caption=markup)
-    turns = [
-        Turn(source_id=name, speaker=speaker, text=markup, images=(image,), transcript=markup)
-        for name, speaker in (("H:1", "user"), (f"H:2{markup}", f"<b onclick='{flag}'>x</b>"))
-    ]
-    return [
-        Round(
-            id=turn.source_id,
-            position=position,
-            session=markup,
-            time="2026-03-02T09:10",
-            turns=(turn,),
-        )
-        for position, turn in enumerate(turns)
-    ]
-
-
-def sample_rounds() -> list[Round]:
-    """The sample conversation."""
-    return list(read_rounds(SAMPLE / "rounds.jsonl", SAMPLE)[0].rounds)
-
-
-def scripted_app(script: Script) -> FastAPI:
-    """The routes that the page calls, and the page."""
-    app = FastAPI()
-    pictures: dict[str, bytes] = {}
-
-    @app.middleware("http")
-    async def headers(request: Request, call_next: Any) -> Response:
-        locked = script.key and request.url.path.startswith("/v1/")
-        if locked and request.headers.get("authorization") != f"Bearer {script.key}":
-            return problem(401, NO_ACCESS)
-        response: Response = await call_next(request)
-        response.headers["content-security-policy"] = CSP
-        response.headers["x-request-id"] = "scripted-1"
-        return response
-
-    @app.get("/v1/memories", response_model=MemoryPage)
-    async def memories(after: str = "", limit: int = 100) -> dict[str, Any]:
-        names = [name for name in sorted(script.memories) if name > after]
-        more = names[limit - 1] if len(names) > limit else None
-        return {"memories": [info(script, name) for name in names[:limit]], "next": more}
-
-    @app.get("/v1/memories/{memory}", response_model=Memory)
-    async def memory(memory: str) -> Any:
-        return info(script, memory) if memory in script.memories else problem(404, UNKNOWN)
-
-    @app.get("/v1/memories/{memory}/rounds", response_model=RoundPage)
-    async def rounds(memory: str, after: int = -1, limit: int = 100) -> Any:
-        if memory not in script.memories:
-            return problem(404, UNKNOWN)
-        left = [round_ for round_ in script.memories[memory] if round_.position > after]
-        page = [show(round_, memory, pictures) for round_ in left[:limit]]
-        more = left[limit - 1].position if len(left) > limit else None
-        return {"rounds": page, "next": more}
-
-    @app.get("/v1/memories/{memory}/images/{digest}")
-    @app.get("/v1/memories/{memory}/audio/{digest}")
-    async def media(memory: str, digest: str) -> Response:
-        return Response(pictures[digest], headers={"x-content-type-options": "nosniff"})
-
-    app.mount("/ui", StaticFiles(directory=Path(serve.__file__).parent / "ui", html=True))
-    asking_routes(app, script, pictures)
-    return app
-
-
-def asking_routes(app: FastAPI, script: Script, pictures: dict[str, bytes]) -> None:
-    """Search and answer."""
-
-    @app.post("/v1/memories/{memory}/search", response_model=SearchResponse)
-    async def search(memory: str, request: Request) -> dict[str, Any]:
-        fields, image = await read(request)
-        script.asked.append((fields, image))
-        result = found(script.memories[memory], memory, fields, image, pictures)
-        script.sent.append(result["context"]["text"])
-        return result
-
-    @app.post("/v1/memories/{memory}/answer")
-    async def answer(memory: str, request: Request) -> Response:
-        fields, image = await read(request)
-        script.asked.append((fields, image))
-        if "busy" in fields["query"]:
-            return problem(429, {"code": "overloaded", "message": "The service is busy."})
-        first = found(script.memories[memory], memory, fields, image, pictures)
-        script.sent.append(first["context"]["text"])
-        return StreamingResponse(stream(first, fields["query"]), media_type="text/event-stream")
-
-
-async def stream(first: dict[str, Any], query: str) -> AsyncIterator[str]:
-    """The events of one answer; it names the best picture, so that its name becomes a link."""
-    yield event("found", SearchResponse.model_validate(first))
-    if "dead" in query:
-        yield event("error", failure(NO_MODEL))
-        return
-    pictures = [image["id"] for cited in first["citations"] for image in cited["images"]]
-    words = f"The blend is called Lamplighter, as on {(pictures or ['no picture'])[0]}.".split(" ")
-    yield ": keep-alive\r\n\r\n"
-    while "slow" in query:
-        yield event("token", Token(text="and on "))
-        await asyncio.sleep(0.05)
-    for n, word in enumerate(words):
-        yield event("token", Token(text=f" {word}" if n else word))
-        await asyncio.sleep(0.02)
-        if "broken" in query:
-            return
-    usage = [
-        {"role": "hypo_caption", "prompt_tokens": 212, "completion_tokens": 41, "cached": True},
-        {"role": "answer", "prompt_tokens": 1843, "completion_tokens": 12, "cached": False},
-    ]
-    done = {"answer": " ".join(words), "usage": usage, "model": "scripted"}
-    seconds = {**first["seconds"], "answer": 1.84}
-    yield event("done", Done(**done, seconds=seconds, request_id="scripted-1"))
-
-
-def event(name: str, data: BaseModel) -> str:
-    """One server-sent event, with the line ends that a server may choose."""
-    return f"event: {name}\r\ndata: {data.model_dump_json()}\r\n\r\n"
-
-
-async def read(request: Request) -> tuple[dict[str, Any], bytes | None]:
-    """A search's or answer's fields, from JSON or a form, and its picture."""
-    if "multipart" not in request.headers["content-type"]:
-        sent = dict(await request.json())
-        AnswerRequest.model_validate(sent)
-        return sent, None
-    async with request.form() as form:
-        image: Any = form["image"]
-        content = await image.read()
-        fields: dict[str, Any] = {k: str(v) for k, v in form.items() if k != "image"}
-    fields["options"] = Options.model_validate_json(fields["options"]).model_dump(exclude_none=True)
-    return fields, content
-
-
-def found(
-    rounds: list[Round],
-    memory: str,
-    fields: dict[str, Any],
-    image: bytes | None,
-    pictures: dict[str, bytes],
-) -> dict[str, Any]:
-    """A search response: rounds that share words with the question, ranked by how many."""
-    words = set(fields["query"].lower().strip("?.").split())
-    target = fields["options"].get("target", "auto").replace("auto", "text")
-    top_k = fields["options"].get("top_k") or 8
-    best = sorted(rounds, key=lambda round_: (-shared(round_, words), round_.position))
-    signals = SIGNALS[:2] if target == "text" else SIGNALS[2 if image is None else 0 :]
-    ranks = {signal: best[n:][:20] for n, signal in enumerate(signals)}
-    ranked = [
-        {
-            "rank": rank,
-            "position": round_.position,
-            "round_id": round_.id,
-            "score": sum(1 / (60 + rank + n) for n in range(len(signals))),
-            "ranks": {s: ranks[s].index(round_) + 1 for s in signals if round_ in ranks[s]},
-        }
-        for rank, round_ in enumerate(best[:top_k], 1)
-    ]
-    shown = [show(round_, memory, pictures) for round_ in best[: max(top_k, 20)]]
-    text = "\n\n".join(f"[{r.session}, {r.time}]\n{said(r)}" for r in best[:top_k])
-    return {
-        "request_id": "scripted-1",
-        "memory": memory,
-        "version": 7,
-        "route": {
-            "case": f"{'text' if image is None else 'image+text'}->{target}",
-            "query_modality": "text" if image is None else "image",
-            "target": target,
-            "counts_images": False,
-            "aggregates": "all" in words,
-            "asks_conflict": False,
-            "reason": f"{'no' if image is None else 'a'} picture is attached; nothing in the "
-            "wording asks for a picture",
-        },
-        "context": {
-            "text": text,
-            "tokens": len(text) // 4,
-            "words": len(text.split()),
-            "note": "",
-            "blocks": [],
-            "dropped": [],
-        },
-        "citations": [
-            {**item, **show_short(round_, memory, pictures)}
-            for item, round_ in zip(ranked, best, strict=False)
-        ],
-        "notes": ["The attached picture has no caption."] if image else [],
-        "seconds": {"anchors": 0.412, "encode": 0.018, "lanes": 0.0006, "assemble": 0.0041},
-        "anchors": {
-            "by_signal": {s: {"image": "q"} if s == "visual" else fields["query"] for s in signals},
-            "hypo_caption": None,
-            "keywords": [],
-            "query_caption": None,
-        },
-        "lanes": {
-            signal: [
-                {"rank": n, "position": r.position, "round_id": r.id}
-                for n, r in enumerate(ranks[signal], 1)
-            ]
-            for signal in signals
-        },
-        "fused": ranked,
-        "usage": [],
-        "rounds": shown,
-    }
-
-
-def shared(round_: Round, words: set[str]) -> int:
-    """How many of the words are said in the round."""
-    return len(words & set(said(round_).lower().split()))
-
-
-def said(round_: Round) -> str:
-    """A round as one text."""
-    return "\n".join(f"{turn.speaker}: {turn.text}" for turn in round_.turns)
-
-
-def show(round_: Round, memory: str, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """A round as JSON; its files are kept for the media route."""
-    turns = [
-        {
-            "speaker": turn.speaker,
-            "text": turn.text,
-            "images": [show_image(image, memory, pictures) for image in turn.images],
-            "audio_url": turn.audio and keep(turn.audio, memory, "audio", pictures)[0],
-            "transcript": turn.transcript,
-        }
-        for turn in round_.turns
-    ]
-    named = {"id": round_.id, "position": round_.position, "session": round_.session}
-    return {**named, "time": round_.time, "turns": turns}
-
-
-def show_short(round_: Round, memory: str, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """What a citation tells of a round."""
-    images = [show_image(image, memory, pictures) for image in round_.images]
-    return {"session": round_.session, "time": round_.time, "images": images, "shown": True}
-
-
-def show_image(image: Image, memory: str, pictures: dict[str, bytes]) -> dict[str, Any]:
-    """A picture as JSON."""
-    url, digest = keep(image.uri, memory, "images", pictures) if image.uri else (None, None)
-    return {"id": image.id, "caption": image.caption, "url": url, "digest": digest}
-
-
-def keep(uri: str, memory: str, kind: str, pictures: dict[str, bytes]) -> tuple[str, str]:
-    """Keep a file's bytes; its address and digest."""
-    content = Path(uri).read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    pictures[digest] = content
-    return f"/v1/memories/{memory}/{kind}/{digest}", digest
-
-
-def info(script: Script, memory: str) -> dict[str, Any]:
-    """A memory as JSON."""
-    rounds = script.memories[memory]
-    images = sum(len(round_.images) for round_ in rounds)
-    counts = {"rounds": len(rounds), "erased": 0, "images": images, "version": 7}
-    return {"id": memory, **counts, "created_at": "2026-03-02T09:10:00+00:00"}
-
-
-def failure(error: dict[str, str]) -> Failure:
-    """An error of the contract's form."""
-    return Failure.model_validate({"error": {**error, "type": "api", "request_id": "scripted-1"}})
-
-
-def problem(status: int, error: dict[str, str]) -> JSONResponse:
-    """It as a response."""
-    return JSONResponse(failure(error).model_dump(), status, {"x-request-id": "scripted-1"})
