@@ -17,9 +17,10 @@ const FLAGS = {
   asks_conflict: "It asks about a contradiction.",
 };
 const LANE_ROWS = 8;
+const FUSED_ROWS = 12;
 const open = { lanes: true, fused: true, context: false, costs: false };
 
-/** The signals that were searched; some may have ranked none of the found rounds. */
+/** The signals that were searched; some may have ranked nothing. */
 const signalsOf = (found) =>
   Object.keys({ ...found.anchors?.by_signal, ...found.lanes });
 const signalName = (signal) => SIGNALS[signal]?.[0] ?? signal;
@@ -94,7 +95,6 @@ function lane(found, signal) {
       el("td", {}, roundLink(found, item.round_id, item.position)),
     ),
   );
-  rows.slice(LANE_ROWS).forEach((row) => (row.hidden = true));
   const table = el(
     "table",
     {},
@@ -103,12 +103,14 @@ function lane(found, signal) {
     el("tbody", {}, rows),
   );
   arrowKeys(table, ".round-link");
-  const nothing = ranked.length ? null : el("p", { className: "small" }, "None of the found rounds.");
-  return el("div", { className: "lane" }, table, nothing, rest(rows), searchedWith(found, signal));
+  const nothing = ranked.length ? null : el("p", { className: "small" }, "Nothing matched.");
+  return el("div", { className: "lane" }, table, nothing, rest(rows, LANE_ROWS), searchedWith(found, signal));
 }
 
-function rest(rows) {
-  if (rows.length <= LANE_ROWS) return null;
+/** Hide what is past the first rows, and offer it. */
+function rest(rows, shown) {
+  if (rows.length <= shown) return null;
+  rows.slice(shown).forEach((row) => (row.hidden = true));
   const all = () => {
     rows.forEach((row) => (row.hidden = false));
     button.remove();
@@ -130,15 +132,16 @@ export function fused(found) {
   const items = found.fused ?? [];
   const most = Math.max(...items.map((item) => item.score), Number.MIN_VALUE);
   const head = ["", "Round", "Score", ...signals.map(signalName)];
+  const rows = items.map((item) => fusedRow(found, item, signals, most));
   const table = el(
     "table",
     { className: "fused-table" },
     el("thead", {}, el("tr", {}, head.map((name) => el("th", { scope: "col" }, name)))),
-    el("tbody", {}, items.map((item) => fusedRow(found, item, signals, most))),
+    el("tbody", {}, rows),
   );
   arrowKeys(table, ".round-link");
   const frame = { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Fused list" };
-  return section("fused", "Fused list", plural(items.length, "round"), el("div", frame, table));
+  return section("fused", "Fused list", plural(items.length, "round"), el("div", frame, table), rest(rows, FUSED_ROWS));
 }
 
 function fusedRow(found, item, signals, most) {
