@@ -13,6 +13,7 @@ from vmem.errors import (
     EncoderError,
     EncoderMismatchError,
     ImageError,
+    InputError,
     ModelError,
     ModelTimeoutError,
     ModelUnavailableError,
@@ -38,8 +39,50 @@ class AccessError(VmemError):
     """There is no key, or it opens nothing."""
 
 
+class OriginError(AccessError):
+    """A page of another site calls a service that asks for no key."""
+
+
 class LimitError(VmemError):
     """The request is larger, or its key used more often, than is allowed."""
+
+
+class HeadersError(LimitError):
+    """The request's headers are longer than is allowed."""
+
+
+class RateError(LimitError):
+    """A key, or a caller without one, asks more often than is allowed.
+
+    Attributes:
+        retry_after_s: Seconds until it may ask again; set after construction.
+    """
+
+    retry_after_s: int = 1
+
+
+class DrainingError(UnavailableError):
+    """This replica is about to end and takes on nothing more."""
+
+
+class TooSlowError(VmemError):
+    """A request took longer than is allowed."""
+
+
+class RequestError(InputError):
+    """A request is not of the form asked for."""
+
+
+class MediaTypeError(RequestError):
+    """A request's body has a content type that the route does not take."""
+
+
+class UnknownFileError(VmemError):
+    """No round of the memory holds a picture or voice message of this digest."""
+
+
+class UnknownModelError(VmemError):
+    """The OpenAI routes know no model of this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +102,22 @@ class Problem:
 
 PROBLEMS: dict[type[VmemError], Problem] = {
     AccessError: Problem(status=401, code="no_access"),
+    OriginError: Problem(status=403, code="foreign_origin"),
     LimitError: Problem(status=413, code="too_large"),
+    HeadersError: Problem(status=431, code="headers_too_large"),
+    RateError: Problem(status=429, code="rate_limited"),
+    DrainingError: Problem(
+        status=503, code="draining", sentence="This server is restarting: try again shortly."
+    ),
+    TooSlowError: Problem(
+        status=504, code="timeout", sentence="The service gave no answer in time."
+    ),
+    RequestError: Problem(status=422, code="invalid_request"),
+    MediaTypeError: Problem(status=415, code="unsupported_media_type"),
+    UnknownFileError: Problem(
+        status=404, code="unknown_file", sentence="There is no such file in this memory."
+    ),
+    UnknownModelError: Problem(status=404, code="model_not_found"),
     OverloadedError: Problem(
         status=429, code="overloaded", sentence="The service is busy: try again shortly."
     ),
