@@ -16,12 +16,12 @@ from typing import BinaryIO
 from serve.errors import LimitError, RequestError
 from serve.media import PICTURES, VOICES, picture_type, picture_uri, voice_uri
 from serve.rounds_in import check_ids
-from serve.shown import media_digest
 from vmem.audio import audio_suffix
 from vmem.audio import read_audio as read_audio_file
 from vmem.datasets.jsonl import dump_round, read_rounds
 from vmem.errors import DataError
 from vmem.images import protocol_of, read_image
+from vmem.stores.images import stored_digest
 from vmem.types import Image, Round, Turn
 
 ROUNDS = "rounds.jsonl"
@@ -184,7 +184,7 @@ def _check_inside(uri: str) -> None:
 
 def _digests(round_: Round) -> list[str]:
     pictures = [image.digest for image in round_.images if image.digest]
-    voices = [media_digest(turn.audio) for turn in round_.turns if turn.audio]
+    voices = [stored_digest(turn.audio) for turn in round_.turns if turn.audio]
     return [*pictures, *(voice for voice in voices if voice)]
 
 
@@ -203,7 +203,7 @@ def _moved_turn(turn: Turn, packed: dict[str, str]) -> Turn:
     images = tuple(
         replace(image, uri=packed.get(image.digest or ""), digest=None) for image in turn.images
     )
-    audio = packed.get(media_digest(turn.audio) or "") if turn.audio else None
+    audio = packed.get(stored_digest(turn.audio) or "") if turn.audio else None
     return replace(turn, images=images, audio=audio)
 
 

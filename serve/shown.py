@@ -1,6 +1,5 @@
 """The nouns of `vmem.types` as the responses show them: bare names, links, no paths."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -27,6 +26,7 @@ from serve.schemas import (
 )
 from serve.service import Found
 from vmem.stores.catalogue import MemoryInfo
+from vmem.stores.images import stored_digest
 from vmem.types import (
     Anchors,
     Answer,
@@ -42,14 +42,7 @@ from vmem.types import (
     Usage,
 )
 
-_STORED = re.compile(r"(?:^|/)([0-9a-f]{2})/([0-9a-f]{62})\.[a-z0-9]+$")
 _SEEKS_IMAGE = {Case.TEXT_TO_IMAGE, Case.IMAGE_TEXT_TO_IMAGE}
-
-
-def media_digest(uri: str) -> str | None:
-    """The digest of a stored file, by its place in the store; None where it is in none."""
-    found = _STORED.search(uri)
-    return found[1] + found[2] if found else None
 
 
 def show_memory(info: MemoryInfo, caller: Caller) -> Memory:
@@ -161,7 +154,7 @@ class Shown:
         )
 
     def _turn(self, turn: Turn) -> TurnOut:
-        voice = media_digest(turn.audio) if turn.audio else None
+        voice = stored_digest(turn.audio) if turn.audio else None
         return TurnOut(
             speaker=turn.speaker,
             text=turn.text,
