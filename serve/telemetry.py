@@ -6,8 +6,11 @@ request. Histograms are exact in their buckets only: Ray makes their sums up fro
 so what needs an exact sum has a counter too.
 """
 
+import threading
+import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
+from weakref import WeakSet
 
 from ray.serve.metrics import Counter, Gauge, Histogram
 
@@ -27,6 +30,8 @@ STAGE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 """From routing, which is microseconds, to anchors that a slow backbone writes."""
 TOKENS_PER_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 400.0)
 """From a model of billions of weights on CPUs to a small one on a GPU."""
+KEEP_S = 5.0
+"""Seconds between two times that a gauge's value is told."""
 BATCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
@@ -34,12 +39,50 @@ def _counter(name: str, text: str, *labels: str) -> Counter:
     return Counter(name, text, labels)  # type: ignore[arg-type]  # Ray's type means one label
 
 
-def _gauge(name: str, text: str, *labels: str) -> Gauge:
-    return Gauge(name, text, labels)  # type: ignore[arg-type]  # as above
+def _gauge(name: str, text: str, *labels: str) -> "_KeptGauge":
+    return _KeptGauge(Gauge(name, text, labels))  # type: ignore[arg-type]  # as above
 
 
 def _histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
     return Histogram(name, text, list(buckets), labels)  # type: ignore[arg-type]  # as above
+
+
+class _KeptGauge:
+    """A gauge that stands until it is set anew: Ray forgets one that is not set for 20 s."""
+
+    _all: ClassVar["WeakSet[_KeptGauge]"] = WeakSet()
+    _lock = threading.Lock()
+    _keeper: threading.Thread | None = None
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._values: dict[tuple[tuple[str, str], ...], float] = {}
+        with self._lock:
+            self._all.add(self)
+            if _KeptGauge._keeper is None:
+                _KeptGauge._keeper = threading.Thread(
+                    target=self._keep, name="vmem-gauges", daemon=True
+                )
+                _KeptGauge._keeper.start()
+
+    def set(self, value: float, **labels: str) -> None:
+        """Show a value from now on."""
+        self._values[tuple(labels.items())] = value
+        self._gauge.set(value, labels)
+
+    def repeat(self) -> None:
+        """Set every value again."""
+        for labels, value in list(self._values.items()):
+            self._gauge.set(value, dict(labels))
+
+    @classmethod
+    def _keep(cls) -> None:
+        while True:
+            time.sleep(KEEP_S)
+            with cls._lock:
+                gauges = list(cls._all)
+            for gauge in gauges:
+                gauge.repeat()
 
 
 class _Bounded:
@@ -117,7 +160,7 @@ class ApiMetrics:
 
     def under_way(self, kind: str, n: int) -> None:
         """So many requests of a kind that admission knows are under way in this replica."""
-        self._under_way.set(n, {"kind": self._kind(kind)})
+        self._under_way.set(n, kind=self._kind(kind))
 
 
 class _EncoderMetrics:
