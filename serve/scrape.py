@@ -22,8 +22,14 @@ from prometheus_client.samples import Sample
 KEPT = ("ray_vmem_", "ray_serve_", "ray_vllm_")
 """What the names of the kept metrics begin with; Ray exports a hundred others about itself."""
 DROPPED_LABELS = frozenset(
-    ("NodeAddress", "SessionName", "Version")
-    + ("otel_scope_name", "otel_scope_schema_url", "otel_scope_version")
+    [
+        "NodeAddress",
+        "SessionName",
+        "Version",
+        "otel_scope_name",
+        "otel_scope_schema_url",
+        "otel_scope_version",
+    ]
 )
 """Labels that are the same on every sample of a node; `node` says which it is."""
 TIMEOUT_S = 4.0
