@@ -16,8 +16,8 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-services setup-audio demo serve test test-slow test-cluster test-services test-browser lint \
-	bench bench-serve bench-gpu lock clean
+.PHONY: help setup setup-services setup-audio demo serve test test-slow test-cluster \
+	test-prometheus test-services test-browser lint bench bench-serve bench-gpu lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,9 @@ test-browser: setup ## Drive the page in an installed Chromium (apt-get install 
 
 test-cluster: setup ## Run the tests of the whole serving application on a real Ray
 	$(TEST_ENV) VMEM_TEST_LOAD_S=60 $(BIN)/pytest -m cluster $(PYTEST_ARGS)
+
+test-prometheus: setup ## Scrape the application with an installed Prometheus (apt-get install prometheus)
+	$(TEST_ENV) $(BIN)/pytest -m prometheus $(PYTEST_ARGS)
 
 test-services: setup-services ## Run the tests on a real Milvus server and PostgreSQL
 	$(TEST_ENV) $(BIN)/pytest -m services $(PYTEST_ARGS)
