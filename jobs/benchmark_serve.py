@@ -11,11 +11,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import httpx
 import typer
 from ray import serve as ray_serve
+from ray.serve.handle import DeploymentResponseGenerator
 from rich.table import Table
 
 from serve.app import NAME
@@ -166,7 +167,9 @@ async def _print_answer(client: httpx.AsyncClient) -> None:
         prompt = reply.raise_for_status().json()["prompt"]
         other = f"{time.time_ns()} {prompt}"  # a cached prompt would flatter whoever comes second
         request = ChatRequest(role="answer", prompt=other, max_tokens=64)
-        direct.append(await _timed(handle.options(stream=True).stream.remote(request)))
+        streamed = handle.options(stream=True).stream.remote(request)
+        pieces = cast(DeploymentResponseGenerator[str | ChatReply], streamed)
+        direct.append(await _timed(pieces))
         served.append(await _timed_http(client, {**body, "query": f"{question} {time.time_ns()}"}))
     rate = [_median(s.tokens_per_second for s in each) for each in (served, direct)]
     first = [s.first_s / (s.retrieval_s + d.first_s) for s, d in zip(served, direct, strict=True)]

@@ -4,12 +4,12 @@
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from ray import serve as ray_serve
-from ray.serve import Application
-from vmem.stores.keys import KeyStore
+from ray.serve import Application, Deployment
+from ray.serve.handle import DeploymentHandle
 
 from serve.backbone import Backbone
 from serve.cluster import Cluster
@@ -20,6 +20,7 @@ from serve.telemetry import ApiMetrics
 from serve.writer import Writer
 from vmem.bank import database_url
 from vmem.config import Settings
+from vmem.stores.keys import KeyStore
 
 NAME = "vmem"
 """The application's name in Serve."""
@@ -41,14 +42,15 @@ class Api:
         self,
         settings: ServeSettings,
         memory: Settings,
-        writer: ray_serve.handle.DeploymentHandle,
-        retriever: ray_serve.handle.DeploymentHandle,
+        writer: DeploymentHandle[Any],
+        retriever: DeploymentHandle[Any],
     ) -> None:
         self._app = make_app(
             Cluster(memory, writer, retriever),
             KeyStore(database_url(memory)),
             settings,
             ApiMetrics(),
+            echo_request_id=False,  # Serve's proxy does
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it
@@ -87,21 +89,23 @@ def bind(settings: ServeSettings, memory: Settings | None = None) -> Application
     retriever = _deployment(Retriever, settings.retriever).bind(
         memory, settings.backbone, _backbone(settings, memory)
     )
-    return Api.options(**_options(settings.api)).bind(settings, memory, writer, retriever)
+    api = cast(Deployment, Api).options(**_options(settings.api))
+    return api.bind(settings, memory, writer, retriever)
 
 
 def _backbone(settings: ServeSettings, memory: Settings) -> Application | None:
     if settings.backbone.kind == "embedded":
         return _deployment(Backbone, settings.backbone.replica).bind(memory)
-    if settings.backbone.kind == "vllm":
+    if settings.backbone.kind == "vllm" and settings.backbone.vllm:
         from serve.vllm import llm_deployment
 
         return llm_deployment(settings.backbone.vllm)
     return None
 
 
-def _deployment(kind: type, replica: ReplicaSettings) -> ray_serve.Deployment:
-    return ray_serve.deployment(kind).options(name=kind.__name__, **_options(replica))
+def _deployment(kind: type, replica: ReplicaSettings) -> Deployment:
+    deployment = cast(Deployment, ray_serve.deployment(kind))
+    return deployment.options(name=kind.__name__, **_options(replica))
 
 
 def _options(replica: ReplicaSettings) -> dict[str, Any]:

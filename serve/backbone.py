@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any, Literal, cast
 
+import httpx
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from vmem.build import make_chat
 from vmem.config import Settings
 from vmem.errors import ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, VmemError
-from vmem.pipeline import estimate_tokens
 from vmem.ports import ChatModel, ChatReply, ChatRequest
+from vmem.tokens import estimate_tokens
+
+BackboneKind = Literal["embedded", "vllm", "remote", "none"]
 
 
 class Backbone:
@@ -68,7 +72,7 @@ class HandleChat:
     """
 
     def __init__(
-        self, handle: DeploymentHandle, *, name: str, sees_images: bool, timeout_s: float
+        self, handle: DeploymentHandle[Any], *, name: str, sees_images: bool, timeout_s: float
     ) -> None:
         self._handle = handle
         self._name = name
@@ -96,7 +100,8 @@ class HandleChat:
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[str | ChatReply]:
         """Answer one request piece by piece; see `ChatModel.stream`."""
-        pieces = self._handle.options(stream=True).stream.remote(request)
+        streamed = self._handle.options(stream=True).stream.remote(request)
+        pieces = cast(DeploymentResponseGenerator[str | ChatReply], streamed)
         try:
             async with asyncio.timeout(self._timeout_s):
                 async for piece in pieces:
@@ -104,7 +109,7 @@ class HandleChat:
         except (TimeoutError, RayTaskError, RayActorError, RayServeException) as error:
             raise self._told(error) from error
         finally:
-            pieces.cancel()  # nobody waits for what is still to come
+            pieces.cancel()  # type: ignore[no-untyped-call]  # nobody waits for what is still to come
 
     def count_tokens(self, text: str) -> int:
         """An upper estimate: counting in the replica would cost a call a block."""
@@ -123,3 +128,40 @@ class HandleChat:
         if isinstance(error, BackPressureError):
             return ModelUnavailableError(f"{self._name} has more requests than it takes")
         return ModelUnavailableError(f"{self._name} is down: {type(error).__name__}")
+
+
+CHECK_S = 3.0
+"""Seconds in which a backbone must say that it is there."""
+
+
+async def backbone_fault(
+    settings: Settings, kind: BackboneKind, handle: DeploymentHandle[Any] | None
+) -> str:
+    """What is wrong with the backbone, in a sentence; empty where it answers."""
+    try:
+        async with asyncio.timeout(CHECK_S):
+            if handle is not None and kind == "embedded":
+                await handle.check.remote()
+            elif handle is not None and kind == "vllm":
+                await handle.check_health.remote()
+            elif kind == "remote":
+                return await _server_fault(settings)
+    except TimeoutError:
+        return f"the backbone gave no sign within {CHECK_S:g} s"
+    except (RayTaskError, RayActorError, RayServeException) as error:
+        return f"the backbone is down: {type(error).__name__}"
+    return ""
+
+
+async def _server_fault(settings: Settings) -> str:
+    if settings.llm.provider != "openai":
+        return ""
+    key = settings.llm.api_key.get_secret_value()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with httpx.AsyncClient(timeout=CHECK_S) as client:
+            reply = await client.get(f"{settings.llm.base_url}/models", headers=headers)
+    except httpx.HTTPError as error:
+        return f"the backbone's server cannot be reached: {type(error).__name__}"
+    refused = reply.status_code in {401, 403} or reply.status_code >= 500
+    return f"the backbone's server answers with status {reply.status_code}" if refused else ""

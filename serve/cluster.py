@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -12,7 +12,7 @@ from ray.serve.exceptions import (
     DeploymentUnavailableError,
     ReplicaUnavailableError,
 )
-from ray.serve.handle import DeploymentHandle
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from tenacity import (
     AsyncRetrying,
     retry_if_exception_type,
@@ -55,7 +55,7 @@ class Cluster:
     """
 
     def __init__(
-        self, settings: Settings, writer: DeploymentHandle, retriever: DeploymentHandle
+        self, settings: Settings, writer: DeploymentHandle[Any], retriever: DeploymentHandle[Any]
     ) -> None:
         self._bank = settings.store.bank
         self._catalogue = Catalogue(database_url(settings))
@@ -121,14 +121,15 @@ class Cluster:
     ) -> AsyncIterator[Found | str | Answer]:
         """See `Service.answer`."""
         stream = self._retriever.options(stream=True)
-        pieces = stream.answer.remote(memory_id, query, options)
+        streamed = stream.answer.remote(memory_id, query, options)
+        pieces = cast(DeploymentResponseGenerator[Found | str | Answer], streamed)
         try:
             async for piece in pieces:
                 yield piece
         except (RayTaskError, BackPressureError, *_GONE) as error:
             raise told(error) from error
         finally:
-            pieces.cancel()  # the caller has all of it, or has gone away
+            pieces.cancel()  # type: ignore[no-untyped-call]  # the caller has all of it, or has gone away
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """See `Service.embed`."""

@@ -81,7 +81,7 @@ def end() -> None:
         handle.broadcast("drain", DRAIN_S).results()
     except (RayServeException, RuntimeError, TimeoutError) as error:
         logging.getLogger("vmem.serve").warning("drain was cut short: %s", type(error).__name__)
-    ray_serve.shutdown()
+    ray_serve.shutdown()  # type: ignore[no-untyped-call]
 
 
 def address(settings: ServeSettings) -> str:
@@ -126,10 +126,9 @@ def check_port(host: str, port: int) -> None:
 def local_ray(settings: RaySettings) -> Iterator[None]:
     """The cluster named, or one started here and ended with the with-block."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if settings.address:
-        ray.init(address=settings.address, **quiet)
+        ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
     else:
         ray.init(
             num_cpus=settings.num_cpus,
@@ -138,7 +137,8 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
             runtime_env={"env_vars": _ENV},
             _node_ip_address="127.0.0.1",
             _metrics_export_port=settings.metrics_port,
-            **quiet,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
         )
     try:
         yield

@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
-from serve.backbone import HandleChat
+from serve.backbone import HandleChat, backbone_fault
 from serve.service import Embedded, Found, Options
 from serve.settings import BackboneSettings
 from serve.telemetry import RetrieverMetrics
@@ -38,13 +39,13 @@ class Retriever:
     """
 
     def __init__(
-        self, settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle | None
+        self, settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle[Any] | None
     ) -> None:
         self._settings = replace_settings(settings, retrieval={"on_model_failure": "query"})
         self._metrics = RetrieverMetrics()
         self._bank = Bank(replace_settings(settings, llm={"provider": "none"}), writes=False)
         chat = _chat(settings, backbone, handle)
-        self._backbone = handle if backbone.kind == "embedded" else None
+        self._backbone = (settings, backbone.kind, handle)
         self._parts: Parts = replace(self._bank.parts, chat=chat)
         self._under_way = 0
 
@@ -104,7 +105,7 @@ class Retriever:
         return {
             "encoders": await self._try_encoder(),
             "store": await self._try_store(),
-            "backbone": await self._try_backbone(),
+            "backbone": await backbone_fault(*self._backbone) or "ok",
         }
 
     async def _memory(self, memory_id: str) -> tuple[SearchableMemory, int]:
@@ -127,18 +128,9 @@ class Retriever:
             return str(error)
         return "ok"
 
-    async def _try_backbone(self) -> str:
-        if self._parts.chat is None:
-            return "ok"
-        try:
-            await self._parts.chat.check()
-        except VmemError as error:
-            return str(error)
-        return "ok"
-
 
 def _chat(
-    settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle | None
+    settings: Settings, backbone: BackboneSettings, handle: DeploymentHandle[Any] | None
 ) -> ChatModel | None:
     if backbone.kind == "none":
         return None
@@ -159,7 +151,9 @@ def _chat(
 def _with(settings: Settings, options: Options) -> Settings:
     """The settings with what one request changes of them."""
     asked = options.model_dump(exclude_none=True)
-    answer = {name: asked.pop(name) for name in ("max_tokens", "temperature") if name in asked}
+    answer: dict[str, Any] = {
+        name: asked.pop(name) for name in ("max_tokens", "temperature") if name in asked
+    }
     if not asked and not answer:
         return settings
     return replace_settings(settings, retrieval=asked, answer=answer)

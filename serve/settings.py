@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from serve.models import VllmSettings
 from vmem.config import CONFIGS, Settings, load_settings
 from vmem.errors import ConfigError
 
@@ -146,7 +147,13 @@ class BackboneSettings(_Section):
 
     kind: Literal["embedded", "vllm", "remote", "none"] = "embedded"
     replica: ReplicaSettings = ReplicaSettings(max_ongoing_requests=8)
-    vllm: Mapping[str, Any] | None = None
+    vllm: VllmSettings | None = None
+
+    @model_validator(mode="after")
+    def _has_its_model(self) -> Self:
+        if (self.kind == "vllm") != (self.vllm is not None):
+            raise ValueError("kind vllm and the section vllm come together")
+        return self
 
 
 class RaySettings(_Section):
