@@ -25,6 +25,8 @@ from vmem.errors import ConfigError, StoreError
 
 DRAIN_S = 60.0
 """Seconds that requests under way may take to end after SIGTERM."""
+SETTLE_S = 2.0
+"""Seconds in which the proxy passes on the last replies, and new callers still hear 503."""
 START_S = 60.0
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
@@ -79,6 +81,7 @@ def end() -> None:
     try:
         handle = ray_serve.get_app_handle(NAME)
         handle.broadcast("drain", DRAIN_S).results()
+        time.sleep(SETTLE_S)
     except (RayServeException, RuntimeError, TimeoutError) as error:
         logging.getLogger("vmem.serve").warning("drain was cut short: %s", type(error).__name__)
     ray_serve.shutdown()  # type: ignore[no-untyped-call]

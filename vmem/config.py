@@ -231,6 +231,8 @@ class ModelSettings(_Section):
             sets no bound of its own.
         attempts: Tries of a call that may succeed later.
         threads: CPU threads of the embedded model.
+        tokenizer: A folder with the model's tokenizer.json, or its hub name: tokens are counted
+            exactly then, else estimated. The embedded model counts by itself.
     """
 
     provider: Literal["openai", "llama_cpp", "none", "fake"] = "llama_cpp"
@@ -243,6 +245,7 @@ class ModelSettings(_Section):
     anchor_timeout_s: float | None = Field(default=None, gt=0)
     attempts: int = Field(default=5, ge=1)
     threads: int = Field(default=2, ge=1)
+    tokenizer: str | None = None
 
     @property
     def window(self) -> int | None:

@@ -290,6 +290,9 @@ def test_a_memory_made_anew_is_not_taken_for_the_old_one(writer: Bank, reader: B
     writer.append("trip", [a_round(0)])
     assert best(reader, "word0") == 0
     writer.delete("trip")
+    writer.create("trip")
+    assert reader.memory("trip").rounds == ()
+    writer.delete("trip")
     writer.append("trip", [a_round(1)])
     writer.append("trip", [a_round(2)])
     memory = reader.memory("trip")

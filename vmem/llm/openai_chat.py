@@ -16,8 +16,8 @@ from vmem.errors import ConfigError, ModelError, ModelFormatError, ModelUnavaila
 from vmem.llm.failures import Sentences, is_overflow, may_pass, pause_s
 from vmem.llm.messages import chat_body, finish_reason, response_format
 from vmem.llm.pieces import Pieces
+from vmem.llm.tokenizer import token_counter
 from vmem.ports import ChatReply, ChatRequest
-from vmem.tokens import estimate_tokens
 from vmem.types import Usage
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ class OpenAIChat:
         sleep: How to pause between tries.
 
     Raises:
-        ConfigError: The address or the model's name is missing, or the address is none.
+        ConfigError: The address or the model's name is missing, or the address or the tokenizer is
+            none.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class OpenAIChat:
         self._where = f"model {settings.model} at {host}"
         self._sentences = Sentences(where=self._where, timeout_s=settings.timeout_s, key=key)
         self._sleep = sleep
+        self._count = token_counter(settings)
         self._takes_schema = True
         self._client = AsyncOpenAI(
             base_url=settings.base_url,
@@ -131,8 +133,8 @@ class OpenAIChat:
         )
 
     def count_tokens(self, text: str) -> int:
-        """An upper estimate, as `vmem.tokens.estimate_tokens`."""
-        return estimate_tokens(text)
+        """Exactly by `llm.tokenizer`, else an upper estimate."""
+        return self._count(text)
 
     async def close(self) -> None:
         """Close the connections; calls under way fail."""
