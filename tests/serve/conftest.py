@@ -10,10 +10,10 @@ from fastapi import FastAPI
 def local_app() -> Iterator[Callable[..., FastAPI]]:
     """Makes the HTTP app of some settings, its replicas plain objects of this process."""
     from ray import serve as ray_serve
-    from serve.http import make_app
 
     from serve.backbone import Backbone
     from serve.cluster import Cluster
+    from serve.http import make_app
     from serve.retriever import Retriever
     from serve.settings import ServeSettings
     from serve.writer import Writer

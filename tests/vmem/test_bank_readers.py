@@ -22,15 +22,19 @@ from vmem.types import Dialogue, Image, Query, Retrieval, Round
 AtOnce = Callable[[Sequence[Callable[[], object]]], None]
 
 
-@pytest.fixture
-def settings(tmp_path: Path, milvus_lite_server: str) -> Settings:
-    """A bank of its own on a server that several processes may share."""
+@pytest.fixture(
+    params=["milvus_lite_server", pytest.param("milvus_server", marks=pytest.mark.services)]
+)
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """A bank of its own on servers that several processes may share."""
+    is_real = request.param == "milvus_server"
     return replace(
         Settings(),
         store={
             "home": tmp_path / "home",
             "bank": f"b{uuid.uuid4().hex[:12]}",
-            "milvus_uri": milvus_lite_server,
+            "milvus_uri": request.getfixturevalue(request.param),
+            "database_url": request.getfixturevalue("postgres_url") if is_real else None,
         },
         encoders={"text": {"kind": "fake"}, "image": {"kind": "fake"}},
         llm={"provider": "none"},

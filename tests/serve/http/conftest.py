@@ -305,5 +305,3 @@ def voice() -> bytes:
         sound.setframerate(8_000)
         sound.writeframes(bytes(1_600))
     return file.getvalue()
-
-

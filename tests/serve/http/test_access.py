@@ -3,8 +3,12 @@
 import copy
 import json
 import logging
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import httpx
 import pytest
+from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from serve import auth
@@ -16,20 +20,20 @@ MAKES = {("POST", "/v1/memories/{memory}/rounds"), ("POST", "/v1/memories/{memor
 """Routes by which a tenant makes a memory of its own where it has none."""
 
 
-def leaves(routes):
+def leaves(routes: Any) -> Iterator[Any]:
     """Every route that an app serves, those of the routers it includes among them."""
     for route in routes:
         inner = getattr(route, "original_router", None)
         yield from leaves(inner.routes) if inner is not None else [route]
 
 
-def routes_of(app):
+def routes_of(app: FastAPI) -> Any:
     """Every method of every API route of an app."""
     found = [route for route in leaves(app.routes) if isinstance(route, APIRoute)]
     return [(method, route) for route in found for method in sorted(route.methods)]
 
 
-def request_of(route, path):
+def request_of(route: Any, path: str) -> Any:
     """Arguments of a request that the route would take."""
     content = (route.openapi_extra or {}).get("requestBody", {}).get("content", {})
     if "application/json" in content:
@@ -40,7 +44,7 @@ def request_of(route, path):
     return {}
 
 
-def path_of(route, digest, memory="trip"):
+def path_of(route: Any, digest: str, memory: str = "trip") -> Any:
     values = {"memory": memory, "round_id:path": "D1:1", "digest": digest, "model": "vmem"}
     path = route.path
     for name, value in values.items():
@@ -50,19 +54,19 @@ def path_of(route, digest, memory="trip"):
 
 
 @pytest.fixture
-async def filled(served, client, tent):
+async def filled(served: Any, client: httpx.AsyncClient, tent: dict[str, Any]) -> Any:
     """The tenant's memory, and the digest of its picture."""
     await client.post("/v1/memories/trip/rounds", json={"rounds": [tent]})
     round_ = (await client.get("/v1/memories/trip/rounds/D1:1")).json()
     return served, round_["turns"][0]["images"][0]["digest"]
 
 
-async def state_of(client):
+async def state_of(client: httpx.AsyncClient) -> Any:
     memory = (await client.get("/v1/memories/trip")).json()
     return memory, (await client.get("/v1/memories/trip/rounds")).json()
 
 
-async def test_the_app_has_no_route_beyond_those_tried(served):
+async def test_the_app_has_no_route_beyond_those_tried(served: Any) -> None:
     rest = [route for route in leaves(served.app.routes) if not isinstance(route, APIRoute)]
     assert {route.path for route in rest} == {"/openapi.json", "/docs/assets", "/ui"}
     described = [len(methods) for methods in served.app.openapi()["paths"].values()]
@@ -70,7 +74,7 @@ async def test_the_app_has_no_route_beyond_those_tried(served):
     assert len(routes_of(served.app)) == sum(described) + len(hidden)
 
 
-async def test_no_route_opens_without_a_key_or_with_a_bad_one(filled):
+async def test_no_route_opens_without_a_key_or_with_a_bad_one(filled: Any) -> None:
     served, digest = filled
     for key in (None, "vmem_0000000000000000_" + "x" * 43, "guess"):
         async with served.client(key) as stranger:
@@ -87,7 +91,7 @@ async def test_no_route_opens_without_a_key_or_with_a_bad_one(filled):
     assert "no_access" in served.metrics.reasons
 
 
-async def test_no_route_shows_or_changes_anothers_memory(filled):
+async def test_no_route_shows_or_changes_anothers_memory(filled: Any) -> None:
     served, digest = filled
     async with served.client() as owner:
         before = await state_of(owner)
@@ -106,7 +110,7 @@ async def test_no_route_shows_or_changes_anothers_memory(filled):
         assert await state_of(owner) == before
 
 
-async def test_a_tenant_is_not_in_a_memorys_name(filled):
+async def test_a_tenant_is_not_in_a_memorys_name(filled: Any) -> None:
     served, digest = filled
     _, secret = served.other_key()
     async with served.client(secret) as stranger:
@@ -128,7 +132,9 @@ async def test_a_tenant_is_not_in_a_memorys_name(filled):
         assert (await stranger.get("/v1/memories")).json() == {"memories": [], "next": None}
 
 
-async def test_a_tenant_whose_name_begins_anothers_sees_nothing_of_it(served, canoe):
+async def test_a_tenant_whose_name_begins_anothers_sees_nothing_of_it(
+    served: Any, canoe: dict[str, Any]
+) -> None:
     _, short = served.keys.create("acme")
     _, long = served.keys.create("acme-two")
     async with served.client(long) as client:
@@ -137,7 +143,9 @@ async def test_a_tenant_whose_name_begins_anothers_sees_nothing_of_it(served, ca
         assert (await client.get("/v1/memories")).json()["memories"] == []
 
 
-async def test_an_error_about_a_memory_shows_its_bare_name(client, served):
+async def test_an_error_about_a_memory_shows_its_bare_name(
+    client: httpx.AsyncClient, served: Any
+) -> None:
     await client.post("/v1/memories/trip/rounds", json={"rounds": [{"id": "a", "user": "x"}]})
     long = {"id": "b", "user": "é" * 50_000}
     refused = await client.post("/v1/memories/trip/rounds", json={"rounds": [long]})
@@ -146,12 +154,14 @@ async def test_an_error_about_a_memory_shows_its_bare_name(client, served):
     assert served.tenant not in refused.text
 
 
-async def test_the_key_may_come_as_x_api_key(served):
+async def test_the_key_may_come_as_x_api_key(served: Any) -> None:
     async with served.client(None, **{"x-api-key": served.secret}) as client:
         assert (await client.get("/v1/memories")).status_code == 200
 
 
-async def test_a_revoked_key_ends_when_it_is_looked_up_again(served, monkeypatch):
+async def test_a_revoked_key_ends_when_it_is_looked_up_again(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     info, secret = served.other_key()
     async with served.client(secret) as client:
         assert (await client.get("/v1/models")).status_code == 200
@@ -160,7 +170,9 @@ async def test_a_revoked_key_ends_when_it_is_looked_up_again(served, monkeypatch
         assert (await client.get("/v1/models")).status_code == 401
 
 
-async def test_a_key_that_was_found_is_not_looked_up_for_each_request(served, monkeypatch):
+async def test_a_key_that_was_found_is_not_looked_up_for_each_request(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     monkeypatch.setattr(served.app.state.here.gate, "keys", Spy(served.keys, calls))
     monkeypatch.setattr(auth, "CACHED_S", 1e9)
@@ -171,15 +183,17 @@ async def test_a_key_that_was_found_is_not_looked_up_for_each_request(served, mo
 
 
 class Spy:
-    def __init__(self, keys, calls):
+    def __init__(self, keys: Any, calls: list[str]) -> None:
         self._keys, self._calls = keys, calls
 
-    def find(self, secret):
+    def find(self, secret: str) -> Any:
         self._calls.append(secret)
         return self._keys.find(secret)
 
 
-async def test_an_open_loopback_lets_callers_in_as_the_nameless(serve_app, canoe):
+async def test_an_open_loopback_lets_callers_in_as_the_nameless(
+    serve_app: Callable[..., Any], canoe: dict[str, Any]
+) -> None:
     served = serve_app(http={"open_on_loopback": True})
     async with served.client() as owner:
         await owner.post("/v1/memories/secret/rounds", json={"rounds": [canoe]})
@@ -193,7 +207,7 @@ async def test_an_open_loopback_lets_callers_in_as_the_nameless(serve_app, canoe
         assert (await client.get("/v1/memories")).status_code == 401
 
 
-async def test_only_a_loopback_address_can_be_open(serve_app):
+async def test_only_a_loopback_address_can_be_open(serve_app: Callable[..., Any]) -> None:
     served = serve_app(http={"open_on_loopback": True, "host": "0.0.0.0"})
     async with served.client(None) as client:
         assert (await client.get("/v1/memories")).status_code == 401
@@ -210,13 +224,15 @@ async def test_only_a_loopback_address_can_be_open(serve_app):
         ({"host": "[::1]:8000"}, 200),
     ],
 )
-async def test_pages_of_other_sites_cannot_use_an_open_loopback(serve_app, headers, status):
+async def test_pages_of_other_sites_cannot_use_an_open_loopback(
+    serve_app: Callable[..., Any], headers: dict[str, str], status: int
+) -> None:
     served = serve_app(http={"open_on_loopback": True})
     async with served.client(None) as client:
         assert (await client.get("/v1/memories", headers=headers)).status_code == status
 
 
-async def test_metrics_ask_for_a_key_where_they_are_not_open(serve_app):
+async def test_metrics_ask_for_a_key_where_they_are_not_open(serve_app: Callable[..., Any]) -> None:
     served = serve_app(http={"open_metrics": False})
     async with served.client(None) as stranger, served.client() as client:
         assert (await stranger.get("/metrics")).status_code == 401
@@ -225,7 +241,7 @@ async def test_metrics_ask_for_a_key_where_they_are_not_open(serve_app):
     assert metrics.text.startswith("# TYPE")
 
 
-async def test_each_key_has_a_rate_of_its_own(served):
+async def test_each_key_has_a_rate_of_its_own(served: Any) -> None:
     _, slow = served.other_key(rate_per_minute=3)
     async with served.client(slow) as client:
         statuses = [(await client.get("/v1/models")).status_code for _ in range(4)]
@@ -238,14 +254,18 @@ async def test_each_key_has_a_rate_of_its_own(served):
         assert (await other.get("/v1/models")).status_code == 200
 
 
-async def test_callers_without_a_key_are_counted_by_their_address(serve_app):
+async def test_callers_without_a_key_are_counted_by_their_address(
+    serve_app: Callable[..., Any],
+) -> None:
     served = serve_app(http={"open_on_loopback": True}, limits={"rate_per_minute": 2})
     async with served.client(None) as client:
         statuses = [(await client.get("/v1/models")).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
 
 
-async def test_one_line_a_request_without_key_text_or_name(served, client, tent, caplog):
+async def test_one_line_a_request_without_key_text_or_name(
+    served: Any, client: httpx.AsyncClient, tent: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, logger="vmem.serve")
     await client.post("/v1/memories/holiday/rounds", json={"rounds": [tent]})
     asked = {"query": "What colour was the tent?"}
@@ -265,8 +285,8 @@ async def test_one_line_a_request_without_key_text_or_name(served, client, tent,
 
 
 async def test_a_failure_is_logged_without_the_key_and_told_without_the_trace(
-    served, client, caplog
-):
+    served: Any, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     served.service.down["memory"] = RuntimeError(f"boom with {served.secret}")
     response = await client.get("/v1/memories/trip")
     assert response.status_code == 500
@@ -278,14 +298,16 @@ async def test_a_failure_is_logged_without_the_key_and_told_without_the_trace(
 
 
 @pytest.mark.parametrize("hostile", ["", "a b", "x" * 129, "é", "<script>", "a\tb", "../x"])
-async def test_a_hostile_request_id_is_replaced(client, hostile):
+async def test_a_hostile_request_id_is_replaced(client: httpx.AsyncClient, hostile: str) -> None:
     sent = {"x-request-id": hostile.encode()}
     response = await client.get("/v1/models", headers=sent)
     assert response.headers["x-request-id"] not in {"", hostile}
     assert len(response.headers["x-request-id"]) == 32
 
 
-async def test_no_page_of_another_site_may_read_unless_it_is_named(serve_app):
+async def test_no_page_of_another_site_may_read_unless_it_is_named(
+    serve_app: Callable[..., Any],
+) -> None:
     asked = {"origin": "https://app.example", "access-control-request-method": "GET"}
     async with serve_app().client() as client:
         closed = await client.options("/v1/memories", headers=asked)
@@ -297,4 +319,3 @@ async def test_no_page_of_another_site_may_read_unless_it_is_named(serve_app):
         other = {**asked, "origin": "https://other.example"}
         refused = await client.options("/v1/memories", headers=other)
         assert "access-control-allow-origin" not in refused.headers
-

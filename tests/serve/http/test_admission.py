@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import httpx
 import pytest
 
 from serve.admission import Admission
@@ -16,21 +19,21 @@ BODIES = {"search": {"query": "tent?"}, "answer": {"query": "tent?"}}
 
 
 @pytest.fixture
-async def small(serve_app, tent):
+async def small(serve_app: Callable[..., Any], tent: dict[str, Any]) -> Any:
     served = serve_app(admission={"search": LIMIT, "answer": LIMIT, "append": LIMIT})
     async with served.client() as client:
         await client.post("/v1/memories/trip/rounds", json={"rounds": [tent]})
     return served
 
 
-async def wait_until(condition):
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("kind", ["search", "answer", "stream"])
-async def test_ten_times_the_limit_takes_on_exactly_the_limit(small, kind):
+async def test_ten_times_the_limit_takes_on_exactly_the_limit(small: Any, kind: str) -> None:
     admission = small.app.state.admission
     route = "answer" if kind == "stream" else kind
     body = {**BODIES[route], **({"stream": True} if kind == "stream" else {})}
@@ -58,19 +61,21 @@ async def test_ten_times_the_limit_takes_on_exactly_the_limit(small, kind):
     assert small.metrics.reasons == ["overloaded"] * (2 * refused)
 
 
-async def test_a_place_is_taken_before_the_body_is_read(small):
+async def test_a_place_is_taken_before_the_body_is_read(small: Any) -> None:
     """A request over the limit is refused although its body never comes."""
     small.service.hold = asyncio.Event()
     started = []
 
-    async def slow():
+    async def slow() -> AsyncIterator[Any]:
         started.append(1)
         await asyncio.Event().wait()
         yield b""
 
     async with small.client() as client:
         path = "/v1/memories/trip/search"
-        tasks = [asyncio.create_task(client.post(path, json=BODIES["search"])) for _ in range(LIMIT)]
+        tasks = [
+            asyncio.create_task(client.post(path, json=BODIES["search"])) for _ in range(LIMIT)
+        ]
         await wait_until(lambda: small.app.state.admission.under_way("search") == LIMIT)
         async with asyncio.timeout(5):
             headers = {"content-type": "application/json"}
@@ -80,7 +85,7 @@ async def test_a_place_is_taken_before_the_body_is_read(small):
         await asyncio.gather(*tasks)
 
 
-async def test_a_failed_request_gives_its_place_back(small):
+async def test_a_failed_request_gives_its_place_back(small: Any) -> None:
     small.service.down["search"] = RuntimeError("boom")
     async with small.client() as client:
         for _ in range(2 * LIMIT):
@@ -89,7 +94,7 @@ async def test_a_failed_request_gives_its_place_back(small):
     assert small.app.state.admission.under_way() == 0
 
 
-async def test_draining_ends_what_is_under_way_and_refuses_the_rest(small):
+async def test_draining_ends_what_is_under_way_and_refuses_the_rest(small: Any) -> None:
     admission = small.app.state.admission
     small.service.hold = asyncio.Event()
     async with small.client() as client:
@@ -113,14 +118,16 @@ async def test_draining_ends_what_is_under_way_and_refuses_the_rest(small):
     assert json.loads(done.text.rsplit("data: ", 1)[1])["answer"] == "A green tent."
 
 
-async def test_an_unready_part_is_named_and_its_sentence_kept(served, client):
+async def test_an_unready_part_is_named_and_its_sentence_kept(
+    served: Any, client: httpx.AsyncClient
+) -> None:
     served.service.down["readiness"] = RuntimeError("milvus at 10.0.0.9 refuses")
     response = await client.get("/readyz")
     assert response.status_code == 503
     assert response.json() == {"parts": {"store": "unavailable", "encoders": "ok"}}
 
 
-async def test_places_are_counted_by_kind():
+async def test_places_are_counted_by_kind() -> None:
     admission = Admission(AdmissionSettings(search=1, answer=1, append=1), NoMetrics())
     with admission.slot("search"):
         with pytest.raises(OverloadedError), admission.slot("search"):

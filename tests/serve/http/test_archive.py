@@ -4,16 +4,21 @@ import io
 import json
 import stat
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from vmem.bank import Bank
 from vmem.export import import_memory
 
 pytestmark = pytest.mark.anyio
 LINE = {"id": "a", "session": "s", "time": "2026-01-01", "user": "hello"}
 
 
-def archive_of(entries):
+def archive_of(entries: Any) -> Any:
     """A zip file of names (or entries) and contents."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -22,17 +27,19 @@ def archive_of(entries):
     return file.getvalue()
 
 
-def lines(*rounds):
+def lines(*rounds: Any) -> Any:
     return "".join(json.dumps(round_) + "\n" for round_ in rounds)
 
 
-async def send(client, data, memory="copy"):
+async def send(client: httpx.AsyncClient, data: bytes, memory: str = "copy") -> Any:
     files = {"archive": ("memory.zip", data)}
     return await client.post(f"/v1/memories/{memory}/import", files=files)
 
 
 @pytest.fixture
-async def exported(client, tent, canoe, voice):
+async def exported(
+    client: httpx.AsyncClient, tent: dict[str, Any], canoe: dict[str, Any], voice: bytes
+) -> Any:
     files = {"message": ("m.wav", voice)}
     heard = {"id": "v", "time": "2026-03-10", "audio": {"file": "message", "transcript": "lost"}}
     form = {"rounds": json.dumps([tent, canoe, heard, {**canoe, "id": "gone"}])}
@@ -44,7 +51,13 @@ async def exported(client, tent, canoe, voice):
     return response.content
 
 
-async def test_an_export_comes_back_as_it_was(client, served, exported, picture, voice):
+async def test_an_export_comes_back_as_it_was(
+    client: httpx.AsyncClient,
+    served: Any,
+    exported: bytes,
+    picture: Callable[..., bytes],
+    voice: bytes,
+) -> None:
     with zipfile.ZipFile(io.BytesIO(exported)) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
@@ -59,13 +72,11 @@ async def test_an_export_comes_back_as_it_was(client, served, exported, picture,
     assert done.json()["added"] == ["D1:1", "D2:1", "v"]
     again = await send(client, exported)
     assert (again.json()["added"], again.json()["unchanged"]) == ([], 3)
-    one, two = [
-        (await client.get(f"/v1/memories/{name}/rounds")).text for name in ("trip", "copy")
-    ]
+    one, two = [(await client.get(f"/v1/memories/{name}/rounds")).text for name in ("trip", "copy")]
     assert two.replace("/copy/", "/trip/") == one
 
 
-async def test_another_tenant_may_import_it(served, exported):
+async def test_another_tenant_may_import_it(served: Any, exported: bytes) -> None:
     _, secret = served.other_key()
     async with served.client(secret) as other:
         assert (await send(other, exported, "trip")).status_code == 200
@@ -73,20 +84,22 @@ async def test_another_tenant_may_import_it(served, exported):
         assert (await other.get(shown["url"])).status_code == 200
 
 
-async def test_the_command_reads_it_too(served, exported, bank, tmp_path):
+async def test_the_command_reads_it_too(
+    served: Any, exported: bytes, bank: Bank, tmp_path: Path
+) -> None:
     with zipfile.ZipFile(io.BytesIO(exported)) as archive:
         archive.extractall(tmp_path)
     done = import_memory(bank, f"{served.tenant}/by-command", tmp_path)
     assert len(done.added) == 3
 
 
-def link(name):
+def link(name: str) -> Any:
     entry = zipfile.ZipInfo(name)
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     return entry
 
 
-def image(**place):
+def image(**place: Any) -> Any:
     return lines({**LINE, "images": [{**place, "caption": "x"}]})
 
 
@@ -127,7 +140,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_archive_gets_one_sentence_and_leaves_nothing(client, name):
+async def test_a_hostile_archive_gets_one_sentence_and_leaves_nothing(
+    client: httpx.AsyncClient, name: str
+) -> None:
     data, status, part = HOSTILE[name]
     response = await send(client, data)
     assert response.status_code == status, response.text
@@ -139,7 +154,7 @@ async def test_a_hostile_archive_gets_one_sentence_and_leaves_nothing(client, na
     assert (await client.get("/v1/memories/copy")).status_code == 404
 
 
-async def test_an_encrypted_archive_is_refused(client):
+async def test_an_encrypted_archive_is_refused(client: httpx.AsyncClient) -> None:
     data = bytearray(archive_of([ROUND]))
     for mark in (b"PK\x03\x04", b"PK\x01\x02"):
         at = data.index(mark) + (6 if mark == b"PK\x03\x04" else 8)
@@ -148,12 +163,14 @@ async def test_an_encrypted_archive_is_refused(client):
     assert (response.status_code, "encrypted" in response.text) == (422, True)
 
 
-async def test_the_form_must_hold_an_archive(client):
+async def test_the_form_must_hold_an_archive(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/memories/copy/import", files={"other": ("x", b"x")})
     assert (response.status_code, "archive" in response.text) == (422, True)
 
 
-async def test_a_large_export_comes_in_pieces(client, served, canoe):
+async def test_a_large_export_comes_in_pieces(
+    client: httpx.AsyncClient, served: Any, canoe: dict[str, Any]
+) -> None:
     rounds = [{**canoe, "id": f"r{n}"} for n in range(450)]
     for start in (0, 225):
         sent = {"rounds": rounds[start : start + 225]}

@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_address
+from typing import Any
 
 import httpx
 import pytest
@@ -16,25 +18,30 @@ ON = ImageUrlSettings(enabled=True, timeout_s=0.5, max_bytes=1_000)
 PUBLIC = "93.184.215.14"
 
 
+async def body() -> AsyncIterator[Any]:
+    yield b"pic"
+    yield b"ture"
+
+
 class Web(httpx.AsyncBaseTransport):
     """Answers every request and keeps it."""
 
-    def __init__(self, answer=lambda request: httpx.Response(200, content=b"picture")):
+    def __init__(self, answer: Any = lambda request: httpx.Response(200, content=body())) -> None:
         self.requests = []
         self._answer = answer
 
-    async def handle_async_request(self, request):
+    async def handle_async_request(self, request: Any) -> Any:
         self.requests.append(request)
         return self._answer(request)
 
 
 @pytest.fixture
-def names(monkeypatch):
+def names(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Names of hosts and their addresses, in place of the system's."""
     table = {"pictures.example": [PUBLIC]}
     asked = []
 
-    async def getaddrinfo(self, host, port, **options):
+    async def getaddrinfo(self, host: str, port: Any, **options: Any) -> Any:
         asked.append(host)
         try:
             found = table[host]
@@ -49,7 +56,7 @@ def names(monkeypatch):
     return table
 
 
-def _is_address(host):
+def _is_address(host: str) -> Any:
     try:
         ip_address(host)
     except ValueError:
@@ -67,7 +74,9 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("address", INSIDE)
-async def test_no_address_inside_is_public_or_connected_to(names, address):
+async def test_no_address_inside_is_public_or_connected_to(
+    names: dict[str, list[str]], address: str
+) -> None:
     assert not is_public(ip_address(address))
     names["evil.example"] = [address]
     names["mixed.example"] = [PUBLIC, address]
@@ -80,11 +89,13 @@ async def test_no_address_inside_is_public_or_connected_to(names, address):
 
 
 @pytest.mark.parametrize("address", [PUBLIC, "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"])
-def test_addresses_of_the_internet_are_public(address):
+def test_addresses_of_the_internet_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 
 
-async def test_the_address_that_was_checked_is_the_one_connected_to(names):
+async def test_the_address_that_was_checked_is_the_one_connected_to(
+    names: dict[str, list[str]],
+) -> None:
     """A name that answers differently the second time is only asked once."""
     web = Web()
     data = await fetch_image("https://pictures.example:8443/a/b.png?c=d#e", ON, web)
@@ -96,7 +107,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(names):
     assert names["asked"] == ["pictures.example"]
 
 
-async def test_an_address_of_version_six_is_connected_to(names):
+async def test_an_address_of_version_six_is_connected_to(names: dict[str, list[str]]) -> None:
     names["six.example"] = ["2606:2800:21f:cb07:6820:80da:af6b:8b2c"]
     web = Web()
     await fetch_image("http://six.example/x", ON, web)
@@ -115,7 +126,7 @@ async def test_an_address_of_version_six_is_connected_to(names):
         "http://a b/", "http://pictures.example\r\nx: y/",
     ],
 )  # fmt: skip
-async def test_odd_urls_reach_nothing_inside(names, url):
+async def test_odd_urls_reach_nothing_inside(names: dict[str, list[str]], url: str) -> None:
     web = Web()
     with pytest.raises(ImageError):
         await fetch_image(url, ON, web)
@@ -123,22 +134,22 @@ async def test_odd_urls_reach_nothing_inside(names, url):
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-async def test_redirects_are_not_followed(names, status):
+async def test_redirects_are_not_followed(names: dict[str, list[str]], status: int) -> None:
     web = Web(lambda request: httpx.Response(status, headers={"location": "http://127.0.0.1/"}))
     with pytest.raises(ImageError, match="no picture"):
         await fetch_image("http://pictures.example/x", ON, web)
     assert len(web.requests) == 1
 
 
-async def test_what_is_too_long_or_too_slow_is_given_up(names):
+async def test_what_is_too_long_or_too_slow_is_given_up(names: dict[str, list[str]]) -> None:
     pieces = []
 
-    async def endless():
+    async def endless() -> AsyncIterator[Any]:
         while True:
             pieces.append(400)
             yield bytes(400)
 
-    async def silent():
+    async def silent() -> AsyncIterator[Any]:
         await asyncio.Event().wait()
         yield b""
 
@@ -149,7 +160,7 @@ async def test_what_is_too_long_or_too_slow_is_given_up(names):
     assert sum(pieces) <= 1_600
 
 
-async def test_only_hosts_that_are_named_are_asked(names):
+async def test_only_hosts_that_are_named_are_asked(names: dict[str, list[str]]) -> None:
     settings = ON.model_copy(update={"allowed_hosts": ("pictures.example",)})
     web = Web()
     assert await fetch_image("http://pictures.example/x", settings, web) == b"picture"
@@ -157,25 +168,34 @@ async def test_only_hosts_that_are_named_are_asked(names):
         await fetch_image("http://other.example/x", settings, web)
 
 
-async def test_proxies_of_the_environment_are_not_used(names, monkeypatch):
-    """With a proxy a name would be resolved elsewhere; here nobody listens at the address."""
-    asked = []
+async def test_proxies_of_the_environment_are_not_used(
+    names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a real connection: to the address that the name has, not to the proxy."""
+    asked = {"proxy": b"", "host": b""}
 
-    async def proxy(reader, writer):
-        asked.append(await reader.readline())
-        writer.close()
+    async def listen(who: str) -> Any:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked[who] = await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\npicture")
+            writer.close()
 
-    server = await asyncio.start_server(proxy, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
-    with pytest.raises(ImageError):
-        await fetch_image("http://pictures.example/x", ON)
-    server.close()
-    assert asked == []
+        return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+    async with await listen("proxy") as proxy, await listen("host") as host:
+        ports = [server.sockets[0].getsockname()[1] for server in (proxy, host)]
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{ports[0]}")
+        names["local.example"] = ["127.0.0.1"]
+        monkeypatch.setattr("serve.fetching.is_public", lambda address: True)
+        assert await fetch_image(f"http://local.example:{ports[1]}/x", ON) == b"picture"
+    assert asked["proxy"] == b""
+    assert f"local.example:{ports[1]}".encode() in asked["host"]
 
 
-async def test_off_by_default_and_checked_as_a_picture_when_on(serve_app, monkeypatch, picture):
+async def test_off_by_default_and_checked_as_a_picture_when_on(
+    serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, picture: Callable[..., bytes]
+) -> None:
     asked = {"query": "Where?", "image": {"url": "https://pictures.example/x.png"}}
     served = serve_app()
     async with served.client() as client:
@@ -183,7 +203,7 @@ async def test_off_by_default_and_checked_as_a_picture_when_on(serve_app, monkey
         assert (refused.status_code, "does not fetch" in refused.text) == (422, True)
     content = [b"<svg/>", picture()]
 
-    async def fetched(url, settings):
+    async def fetched(url: str, settings: Any) -> Any:
         return content.pop(0)
 
     monkeypatch.setattr("serve.media.fetch_image", fetched)

@@ -5,7 +5,10 @@ import io
 import json
 import struct
 import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import httpx
 import pytest
 from PIL import Image as Pillow
 
@@ -17,11 +20,11 @@ pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}
 
 
-def b64(data):
+def b64(data: bytes) -> Any:
     return base64.b64encode(data).decode()
 
 
-def bomb():
+def bomb() -> Any:
     """A PNG that promises 900 million pixels in a few hundred bytes."""
     side = 30_000
     header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
@@ -33,7 +36,7 @@ def bomb():
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def tiff():
+def tiff() -> Any:
     file = io.BytesIO()
     Pillow.new("RGB", (4, 4)).save(file, "TIFF")
     return file.getvalue()
@@ -55,7 +58,9 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
-async def test_a_picture_that_is_none_is_refused_before_the_service_sees_it(client, served, name):
+async def test_a_picture_that_is_none_is_refused_before_the_service_sees_it(
+    client: httpx.AsyncClient, served: Any, name: str
+) -> None:
     text, status, part = PICTURES[name]
     asked = {
         "rounds": {"rounds": [{"id": "a", "user": "x", "images": [{"base64": text}]}]},
@@ -101,7 +106,9 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_hostile_body_gets_one_sentence(client, served, name):
+async def test_a_hostile_body_gets_one_sentence(
+    client: httpx.AsyncClient, served: Any, name: str
+) -> None:
     body, status, part = BODIES[name]
     for route in ("search", "answer"):
         response = await client.post(f"/v1/memories/trip/{route}", content=body, headers=JSON)
@@ -136,7 +143,9 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-async def test_a_hostile_round_gets_one_sentence_and_leaves_nothing(client, name):
+async def test_a_hostile_round_gets_one_sentence_and_leaves_nothing(
+    client: httpx.AsyncClient, name: str
+) -> None:
     rounds, status, part = ROUNDS[name]
     response = await client.post("/v1/memories/trip/rounds", json={"rounds": rounds})
     assert response.status_code == status, response.text
@@ -145,8 +154,12 @@ async def test_a_hostile_round_gets_one_sentence_and_leaves_nothing(client, name
     assert listed.status_code == 404 or listed.json()["rounds"] == []
 
 
-@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "-a", "x" * 101, "é", "a\0", "..", None, 7])
-async def test_an_ill_formed_name_is_refused_on_create(client, name):
+@pytest.mark.parametrize(
+    "name", ["", " ", "a b", "a/b", "-a", "x" * 101, "é", "a\0", "..", None, 7]
+)
+async def test_an_ill_formed_name_is_refused_on_create(
+    client: httpx.AsyncClient, name: str
+) -> None:
     response = await client.post("/v1/memories", json={"id": name})
     assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid_request")
 
@@ -172,13 +185,17 @@ async def test_an_ill_formed_name_is_refused_on_create(client, name):
         ("/docs/assets/..%2f__init__.py", 404),
     ],
 )
-async def test_a_hostile_path_is_one_of_nothing(client, path, status):
+async def test_a_hostile_path_is_one_of_nothing(
+    client: httpx.AsyncClient, path: str, status: int
+) -> None:
     response = await client.get(path)
     assert response.status_code == status
     assert set(response.json()["error"]) == {"code", "message", "type", "param", "request_id"}
 
 
-async def test_other_methods_and_types_are_errors_of_the_same_shape(client):
+async def test_other_methods_and_types_are_errors_of_the_same_shape(
+    client: httpx.AsyncClient,
+) -> None:
     method = await client.put("/v1/memories", json={})
     assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
     assert "POST" in method.headers["allow"] or "GET" in method.headers["allow"]
@@ -189,11 +206,11 @@ async def test_other_methods_and_types_are_errors_of_the_same_shape(client):
             assert response.json()["error"]["code"] == "unsupported_media_type"
 
 
-async def test_a_long_body_is_refused_before_it_is_read(serve_app):
+async def test_a_long_body_is_refused_before_it_is_read(serve_app: Callable[..., Any]) -> None:
     served = serve_app(limits={"body_bytes": 2_000})
     sent = []
 
-    async def endless():
+    async def endless() -> AsyncIterator[Any]:
         while True:
             sent.append(1_000)
             yield b" " * 1_000
@@ -210,17 +227,20 @@ async def test_a_long_body_is_refused_before_it_is_read(serve_app):
     assert served.metrics.reasons == ["too_large"] * 2
 
 
-async def test_long_headers_are_refused(client, served):
+async def test_long_headers_are_refused(client: httpx.AsyncClient, served: Any) -> None:
     many = {f"x-h{n}": "a" * 1_000 for n in range(17)}
     for response in (
         await client.get("/v1/memories", headers=many),
         await client.get("/v1/memories?after=" + "a" * 17_000),
     ):
-        assert (response.status_code, response.json()["error"]["code"]) == (431, "headers_too_large")
+        assert (response.status_code, response.json()["error"]["code"]) == (
+            431,
+            "headers_too_large",
+        )
     assert served.service.calls == []
 
 
-async def test_a_content_length_that_is_none_is_refused(client):
+async def test_a_content_length_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
     for length in ("-1", "x", "9" * 30):
         response = await client.get("/v1/memories", headers={"content-length": length})
         assert response.status_code == 413
@@ -241,7 +261,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-async def test_a_hostile_form_is_refused(client, served, name):
+async def test_a_hostile_form_is_refused(client: httpx.AsyncClient, served: Any, name: str) -> None:
     content_type, body, status = FORMS[name]
     response = await client.post(
         "/v1/memories/trip/search", content=body, headers={"content-type": content_type}
@@ -251,7 +271,7 @@ async def test_a_hostile_form_is_refused(client, served, name):
     assert served.service.calls == []
 
 
-async def test_deep_json_in_a_form_field_is_refused(client):
+async def test_deep_json_in_a_form_field_is_refused(client: httpx.AsyncClient) -> None:
     data = {"query": "a", "options": "[" * 100_000}
     files = {"x": ("x", b"")}
     response = await client.post("/v1/memories/trip/search", data=data, files=files)
@@ -274,7 +294,7 @@ async def test_deep_json_in_a_form_field_is_refused(client):
         ('"open', True),
     ],
 )
-async def test_nesting_is_counted_outside_of_texts(text, good):
+async def test_nesting_is_counted_outside_of_texts(text: str, good: bool) -> None:
     if good:
         check_json(text.encode(), 4)
     else:
@@ -282,7 +302,7 @@ async def test_nesting_is_counted_outside_of_texts(text, good):
             check_json(text.encode(), 4)
 
 
-async def test_text_limits_count_characters():
+async def test_text_limits_count_characters() -> None:
     check_text("é" * 10, "a text", 10)
     with pytest.raises(Exception, match="a text has over 10 characters"):
         check_text("é" * 11, "a text", 10)

@@ -2,25 +2,33 @@
 
 import base64
 import json
+from collections.abc import Callable
+from typing import Any
 
+import httpx
 import pytest
 
 pytestmark = pytest.mark.anyio
 
 
-async def add(client, *rounds, memory="trip"):
+async def add(client: httpx.AsyncClient, *rounds: Any, memory: str = "trip") -> Any:
     response = await client.post(f"/v1/memories/{memory}/rounds", json={"rounds": rounds})
     assert response.status_code == 200, response.text
     return response.json()
 
 
-async def test_a_memory_is_made_once_listed_and_erased(client):
+async def test_a_memory_is_made_once_listed_and_erased(client: httpx.AsyncClient) -> None:
     made = await client.post("/v1/memories", json={"id": "trip"})
     again = await client.post("/v1/memories", json={"id": "trip"})
     assert (made.status_code, again.status_code) == (201, 200)
     assert made.json() == again.json()
     assert made.json() | {"created_at": "", "version": 0} == {
-        "id": "trip", "rounds": 0, "erased": 0, "images": 0, "version": 0, "created_at": ""
+        "id": "trip",
+        "rounds": 0,
+        "erased": 0,
+        "images": 0,
+        "version": 0,
+        "created_at": "",
     }
     listed = (await client.get("/v1/memories")).json()
     assert [memory["id"] for memory in listed["memories"]] == ["trip"]
@@ -31,7 +39,9 @@ async def test_a_memory_is_made_once_listed_and_erased(client):
     assert missing.json()["error"]["code"] == "unknown_memory"
 
 
-async def test_pages_follow_each_other_without_gap_or_repetition(client, canoe):
+async def test_pages_follow_each_other_without_gap_or_repetition(
+    client: httpx.AsyncClient, canoe: dict[str, Any]
+) -> None:
     names = [f"m{n}" for n in range(5)]
     for name in names:
         await client.post("/v1/memories", json={"id": name})
@@ -41,7 +51,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(client, canoe):
     assert await pages(client, "/v1/memories/trip/rounds", "rounds", 2) == [r["id"] for r in rounds]
 
 
-async def pages(client, path, what, limit):
+async def pages(client: httpx.AsyncClient, path: str, what: str, limit: int) -> Any:
     ids, after = [], None
     while True:
         params = {"limit": limit} | ({"after": after} if after is not None else {})
@@ -53,7 +63,9 @@ async def pages(client, path, what, limit):
             return ids
 
 
-async def test_a_round_comes_back_with_links_to_its_picture(client, tent, picture):
+async def test_a_round_comes_back_with_links_to_its_picture(
+    client: httpx.AsyncClient, tent: dict[str, Any], picture: Callable[..., bytes]
+) -> None:
     done = await add(client, tent)
     assert (done["added"], done["unchanged"]) == (["D1:1"], 0)
     round_ = (await client.get("/v1/memories/trip/rounds/D1:1")).json()
@@ -72,7 +84,9 @@ async def test_a_round_comes_back_with_links_to_its_picture(client, tent, pictur
     assert file.headers["cache-control"].startswith("private")
 
 
-async def test_an_empty_url_for_a_caption_alone(client, canoe):
+async def test_an_empty_url_for_a_caption_alone(
+    client: httpx.AsyncClient, canoe: dict[str, Any]
+) -> None:
     await add(client, {"id": "a", "time": "2026-01-01", "images": [{"caption": "a lost photo"}]})
     round_ = (await client.get("/v1/memories/trip/rounds/a")).json()
     assert round_["turns"][0]["images"] == [
@@ -80,7 +94,9 @@ async def test_an_empty_url_for_a_caption_alone(client, canoe):
     ]
 
 
-async def test_the_same_round_again_is_no_change_and_another_is_a_conflict(client, tent):
+async def test_the_same_round_again_is_no_change_and_another_is_a_conflict(
+    client: httpx.AsyncClient, tent: dict[str, Any]
+) -> None:
     first = await add(client, tent)
     again = await add(client, tent)
     assert (again["added"], again["unchanged"], again["version"]) == ([], 1, first["version"])
@@ -90,7 +106,9 @@ async def test_the_same_round_again_is_no_change_and_another_is_a_conflict(clien
     assert (other.status_code, other.json()["error"]["code"]) == (409, "round_conflict")
 
 
-async def test_a_round_without_time_is_the_same_a_day_later(client, served, monkeypatch):
+async def test_a_round_without_time_is_the_same_a_day_later(
+    client: httpx.AsyncClient, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = {"id": "a", "user": "Hello."}
     monkeypatch.setattr("serve.rounds_in.local_now", lambda: "2026-03-03T10:00")
     await add(client, asked)
@@ -105,7 +123,9 @@ async def test_a_round_without_time_is_the_same_a_day_later(client, served, monk
     assert changed.status_code == 409
 
 
-async def test_an_append_is_all_or_nothing(client, tent, canoe):
+async def test_an_append_is_all_or_nothing(
+    client: httpx.AsyncClient, tent: dict[str, Any], canoe: dict[str, Any]
+) -> None:
     broken = {**tent, "id": "x", "images": [{"base64": base64.b64encode(b"no picture").decode()}]}
     refused = await client.post("/v1/memories/trip/rounds", json={"rounds": [canoe, broken]})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_image")
@@ -113,7 +133,9 @@ async def test_an_append_is_all_or_nothing(client, tent, canoe):
     assert (await client.get("/v1/memories/trip")).status_code == 404
 
 
-async def test_a_form_holds_pictures_and_voice_as_file_parts(client, picture, voice):
+async def test_a_form_holds_pictures_and_voice_as_file_parts(
+    client: httpx.AsyncClient, picture: Callable[..., bytes], voice: bytes
+) -> None:
     rounds = [
         {
             "id": "a",
@@ -134,7 +156,9 @@ async def test_a_form_holds_pictures_and_voice_as_file_parts(client, picture, vo
     assert (await client.get(turn["images"][0]["url"])).content == picture("blue")
 
 
-async def test_an_erased_round_is_found_nowhere_and_keeps_its_place(client, tent, canoe):
+async def test_an_erased_round_is_found_nowhere_and_keeps_its_place(
+    client: httpx.AsyncClient, tent: dict[str, Any], canoe: dict[str, Any]
+) -> None:
     await add(client, tent, canoe)
     digest = (await client.get("/v1/memories/trip/rounds/D1:1")).json()["turns"][0]["images"][0]
     erased = await client.delete("/v1/memories/trip/rounds/D1:1")
@@ -152,7 +176,9 @@ async def test_an_erased_round_is_found_nowhere_and_keeps_its_place(client, tent
     assert taken.status_code == 409
 
 
-async def test_a_file_of_another_memory_is_none_of_this_one(client, tent, canoe):
+async def test_a_file_of_another_memory_is_none_of_this_one(
+    client: httpx.AsyncClient, tent: dict[str, Any], canoe: dict[str, Any]
+) -> None:
     await add(client, tent, memory="one")
     await add(client, canoe, memory="two")
     url = (await client.get("/v1/memories/one/rounds/D1:1")).json()["turns"][0]["images"][0]["url"]
@@ -160,7 +186,9 @@ async def test_a_file_of_another_memory_is_none_of_this_one(client, tent, canoe)
     assert (other.status_code, other.json()["error"]["code"]) == (404, "unknown_file")
 
 
-async def test_a_round_id_may_hold_slashes_and_blanks(client, canoe):
+async def test_a_round_id_may_hold_slashes_and_blanks(
+    client: httpx.AsyncClient, canoe: dict[str, Any]
+) -> None:
     await add(client, {**canoe, "id": "day 1/part 2"})
     round_ = await client.get("/v1/memories/trip/rounds/day%201%2Fpart%202")
     assert round_.json()["id"] == "day 1/part 2"

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+import httpx
 import pytest
 
 from serve.routes.questions import router
@@ -21,19 +24,21 @@ EXPLAINED = {"anchors", "lanes", "fused", "usage", "rounds"}
 
 
 @pytest.fixture
-async def trip(client, tent, canoe):
+async def trip(client: httpx.AsyncClient, tent: dict[str, Any], canoe: dict[str, Any]) -> Any:
     await client.post("/v1/memories/trip/rounds", json={"rounds": [tent, canoe]})
     return "/v1/memories/trip"
 
 
-def events(text):
+def events(text: str) -> Any:
     """The events of a stream: name and data."""
     blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
     fields = [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
     return [(one.get("event"), json.loads(one["data"])) for one in fields]
 
 
-async def test_a_search_cites_the_rounds_found_best_first(client, trip):
+async def test_a_search_cites_the_rounds_found_best_first(
+    client: httpx.AsyncClient, trip: str
+) -> None:
     found = (await client.post(f"{trip}/search", json={"query": "Who brings tape?"})).json()
     assert set(found) == BARE
     assert (found["memory"], found["route"]["case"]) == ("trip", "text->text")
@@ -45,7 +50,9 @@ async def test_a_search_cites_the_rounds_found_best_first(client, trip):
     assert (await client.get(tent["images"][0]["url"])).status_code == 200
 
 
-async def test_an_explained_search_says_what_each_step_did(client, trip, picture):
+async def test_an_explained_search_says_what_each_step_did(
+    client: httpx.AsyncClient, trip: str, picture: Callable[..., bytes]
+) -> None:
     asked = {
         "query": "Where was this?",
         "image": {"base64": base64.b64encode(picture()).decode()},
@@ -63,7 +70,7 @@ async def test_an_explained_search_says_what_each_step_did(client, trip, picture
     assert len(found["citations"]) == 1
 
 
-async def test_options_change_one_request(client, trip):
+async def test_options_change_one_request(client: httpx.AsyncClient, trip: str) -> None:
     asked = {"query": "The tent.", "options": {"target": "image"}}
     forced = (await client.post(f"{trip}/search", json=asked)).json()
     plain = (await client.post(f"{trip}/search", json={"query": "The tent."})).json()
@@ -74,13 +81,15 @@ async def test_options_change_one_request(client, trip):
     "options",
     [{"top_k": 0}, {"top_k": 51}, {"window": 6}, {"max_tokens": 1025}, {"temperature": 2.1}],
 )
-async def test_options_stay_within_bounds(client, trip, options):
+async def test_options_stay_within_bounds(
+    client: httpx.AsyncClient, trip: str, options: dict[str, Any]
+) -> None:
     refused = await client.post(f"{trip}/search", json={"query": "a", "options": options})
     assert refused.status_code == 422
     assert f"options.{next(iter(options))} must be from" in refused.json()["error"]["message"]
 
 
-async def test_a_picture_of_the_memory_by_its_digest(client, trip):
+async def test_a_picture_of_the_memory_by_its_digest(client: httpx.AsyncClient, trip: str) -> None:
     round_ = (await client.get(f"{trip}/rounds/D1:1")).json()
     digest = round_["turns"][0]["images"][0]["digest"]
     asked = {"query": "Where was this?", "image": {"digest": digest}}
@@ -91,7 +100,9 @@ async def test_a_picture_of_the_memory_by_its_digest(client, trip):
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_image")
 
 
-async def test_a_form_asks_as_json_does(client, trip, picture):
+async def test_a_form_asks_as_json_does(
+    client: httpx.AsyncClient, trip: str, picture: Callable[..., bytes]
+) -> None:
     form = {"query": "Where was this?", "options": '{"top_k": 1}', "explain": "true"}
     files = {"image": ("x.gif", picture(kind="JPEG"))}
     found = await client.post(f"{trip}/search", data=form, files=files)
@@ -101,7 +112,7 @@ async def test_a_form_asks_as_json_does(client, trip, picture):
     assert answered.json()["answer"] == "A green tent."
 
 
-async def test_an_answer_with_what_it_rests_on(client, trip):
+async def test_an_answer_with_what_it_rests_on(client: httpx.AsyncClient, trip: str) -> None:
     body = (await client.post(f"{trip}/answer", json={"query": "What leaks?"})).json()
     assert set(body) == BARE | {"answer", "usage", "model"}
     assert body["answer"] == "A green tent."
@@ -113,7 +124,9 @@ async def test_an_answer_with_what_it_rests_on(client, trip):
     assert "canoe leaks" in body["prompt"]
 
 
-async def test_a_stream_is_found_then_tokens_then_done(client, trip):
+async def test_a_stream_is_found_then_tokens_then_done(
+    client: httpx.AsyncClient, trip: str
+) -> None:
     asked = {"query": "What leaks?", "stream": True}
     response = await client.post(f"{trip}/answer", json=asked)
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -136,9 +149,9 @@ FAILED = [
 
 @pytest.mark.parametrize(("error", "status", "code"), FAILED)
 async def test_a_failing_backbone_is_a_status_or_the_streams_last_event(
-    client, served, trip, error, status, code
-):
-    def fail(request):
+    client: httpx.AsyncClient, served: Any, trip: str, error: Exception, status: int, code: str
+) -> None:
+    def fail(request: Any) -> None:
         raise error
 
     served.service.script = fail
@@ -155,7 +168,9 @@ async def test_a_failing_backbone_is_a_status_or_the_streams_last_event(
 @pytest.mark.parametrize(
     ("error", "status"), [(StoreError("db at 10.0.0.9"), 503), (RuntimeError("10.0.0.9"), 500)]
 )
-async def test_an_error_before_the_first_event_is_a_status(client, served, trip, error, status):
+async def test_an_error_before_the_first_event_is_a_status(
+    client: httpx.AsyncClient, served: Any, trip: str, error: Exception, status: int
+) -> None:
     served.service.down["answer"] = error
     for stream in (True, False):
         asked = {"query": "What leaks?", "stream": stream}
@@ -166,7 +181,9 @@ async def test_an_error_before_the_first_event_is_a_status(client, served, trip,
         assert response.json()["error"]["request_id"] == response.headers["x-request-id"]
 
 
-async def test_an_answer_that_takes_too_long_is_given_up(serve_app, tent):
+async def test_an_answer_that_takes_too_long_is_given_up(
+    serve_app: Callable[..., Any], tent: dict[str, Any]
+) -> None:
     served = serve_app(http={"request_timeout_s": 0.3})
     served.service.hold = asyncio.Event()
     async with served.client() as client:
@@ -176,20 +193,22 @@ async def test_an_answer_that_takes_too_long_is_given_up(serve_app, tent):
     assert (served.service.under_way, served.app.state.admission.under_way()) == (0, 0)
 
 
-async def test_a_reader_that_leaves_ends_the_answer_and_frees_its_place(served, client, trip):
+async def test_a_reader_that_leaves_ends_the_answer_and_frees_its_place(
+    served: Any, client: httpx.AsyncClient, trip: str
+) -> None:
     """The connection closes after the first event, while the backbone is still writing."""
     served.service.hold = asyncio.Event()
     body = json.dumps({"query": "What leaks?", "stream": True}).encode()
     asked = [{"type": "http.request", "body": body, "more_body": False}]
     got_first, sent = asyncio.Event(), []
 
-    async def receive():
+    async def receive() -> Any:
         if asked:
             return asked.pop()
         await got_first.wait()
         return {"type": "http.disconnect"}
 
-    async def send(message):
+    async def send(message: dict[str, Any]) -> None:
         sent.append(message)
         if message.get("body"):
             assert served.app.state.admission.under_way("answer") == 1
@@ -216,17 +235,17 @@ async def test_a_reader_that_leaves_ends_the_answer_and_frees_its_place(served, 
     assert served.app.state.admission.under_way() == 0
 
 
-async def test_a_silent_stream_is_kept_alive_with_comments():
-    async def slow():
+async def test_a_silent_stream_is_kept_alive_with_comments() -> None:
+    async def slow() -> AsyncIterator[Any]:
         await asyncio.sleep(0.1)
         yield b"data: x\n\n"
 
     sent = []
 
-    async def send(message):
+    async def send(message: dict[str, Any]) -> None:
         sent.append(message.get("body", b""))
 
-    async def receive():
+    async def receive() -> None:
         await asyncio.Event().wait()
 
     await EventStream(slow(), keep_alive_s=0.02)({"type": "http"}, receive, send)
@@ -234,7 +253,9 @@ async def test_a_silent_stream_is_kept_alive_with_comments():
     assert sent[-2:] == [b"data: x\n\n", b""]
 
 
-async def test_requests_are_counted_by_case(client, served, trip):
+async def test_requests_are_counted_by_case(
+    client: httpx.AsyncClient, served: Any, trip: str
+) -> None:
     await client.post(f"{trip}/search", json={"query": "What leaks?"})
     await client.post(f"{trip}/answer", json={"query": "A tent.", "options": {"target": "image"}})
     counted = served.metrics.requests[-2:]
@@ -244,7 +265,9 @@ async def test_requests_are_counted_by_case(client, served, trip):
     ]
 
 
-async def test_script_in_rounds_comes_back_as_json_only(client, picture):
+async def test_script_in_rounds_comes_back_as_json_only(
+    client: httpx.AsyncClient, picture: Callable[..., bytes]
+) -> None:
     evil = "<script>alert(1)</script>"
     image = {"base64": base64.b64encode(picture()).decode(), "caption": evil}
     round_ = {"id": "a", "time": "2026-01-01", "user": evil, "images": [image]}
@@ -254,9 +277,11 @@ async def test_script_in_rounds_comes_back_as_json_only(client, picture):
         await client.post("/v1/memories/evil/search", json={"query": evil}),
     ):
         assert response.status_code == 200
-        assert evil in response.json()["rounds"][0]["turns"][0]["text"] if "rounds" in (
-            response.json()
-        ) else evil in response.json()["context"]["text"]
+        assert (
+            evil in response.json()["rounds"][0]["turns"][0]["text"]
+            if "rounds" in (response.json())
+            else evil in response.json()["context"]["text"]
+        )
         assert response.headers["content-type"] == "application/json"
         assert response.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in response.headers["content-security-policy"]

@@ -217,6 +217,20 @@ def test_reads_cross_pages_and_keep_to_their_dialogue(
     assert store.fetch(units, "d9") == []
 
 
+def test_rows_are_read_by_key(
+    store: MilvusStore, units: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus_module, "_GET_KEYS", 3)
+    rows = [unit_row(n, dialogue_id="a/b" if n % 2 else 'it\'s "%2F"') for n in range(10)]
+    store.upsert(units, rows)
+    wanted = rows[1:9]
+    found = store.get(units, [row.key for row in wanted] + [unit_key("nobody", "r0/text/0")])
+    assert sorted(map(fields, found), key=str) == sorted(map(fields, wanted), key=str)
+    assert store.get(units, []) == []
+    with pytest.raises(StoreError, match="is no primary key"):
+        store.get(units, ['" or id != "'])
+
+
 def test_writes_are_cut_into_messages_of_bounded_size(
     store: MilvusStore, units: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
