@@ -51,7 +51,7 @@ def test_names_and_labels_are_those_that_are_promised(recorded: Any) -> None:
     ApiMetrics()
     RetrieverMetrics()
     WriterMetrics()
-    assert len(recorded.kinds) == 28
+    assert len(recorded.kinds) == 27
     assert all(name.startswith("vmem_") for name in recorded.kinds)
     assert {label for _, labels in recorded.kinds.values() for label in labels} == LABELS
     for name, (kind, _) in recorded.kinds.items():
