@@ -43,7 +43,7 @@ class InProcess:
     """
 
     bank: Bank
-    script: Callable[[ChatRequest], str] = lambda request: "A green tent."
+    script: Callable[[ChatRequest], str] = lambda _: "A green tent."
     hold: asyncio.Event | None = None
     down: dict[str, Exception] = field(default_factory=dict)
     closed: int = 0

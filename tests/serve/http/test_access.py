@@ -48,7 +48,7 @@ def path_of(route: Any, digest: str, memory: str = "trip") -> Any:
     values = {"memory": memory, "round_id:path": "D1:1", "digest": digest, "model": "vmem"}
     path = route.path
     for name, value in values.items():
-        path = path.replace("{%s}" % name, value)
+        path = path.replace("{" + name + "}", value)
     assert "{" not in path
     return path
 

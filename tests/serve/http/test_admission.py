@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import httpx
@@ -28,8 +29,12 @@ async def small(serve_app: Callable[..., Any], tent: dict[str, Any]) -> Any:
 
 async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # several parts change it
             await asyncio.sleep(0.005)
+
+
+def are_done(tasks: list[asyncio.Task[Any]], count: int) -> bool:
+    return sum(task.done() for task in tasks) == count
 
 
 @pytest.mark.parametrize("kind", ["search", "answer", "stream"])
@@ -43,7 +48,7 @@ async def test_ten_times_the_limit_takes_on_exactly_the_limit(small: Any, kind: 
             path = f"/v1/memories/trip/{route}"
             tasks = [asyncio.create_task(client.post(path, json=body)) for _ in range(10 * LIMIT)]
             refused = 9 * LIMIT
-            await wait_until(lambda: sum(task.done() for task in tasks) == refused)
+            await wait_until(partial(are_done, tasks, refused))
             assert admission.under_way(route) == LIMIT
             others = await client.get("/v1/memories/trip")
             assert others.status_code == 200

@@ -26,7 +26,7 @@ async def body() -> AsyncIterator[Any]:
 class Web(httpx.AsyncBaseTransport):
     """Answers every request and keeps it."""
 
-    def __init__(self, answer: Any = lambda request: httpx.Response(200, content=body())) -> None:
+    def __init__(self, answer: Any = lambda _: httpx.Response(200, content=body())) -> None:
         self.requests = []
         self._answer = answer
 
@@ -41,7 +41,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Any:
     table = {"pictures.example": [PUBLIC]}
     asked = []
 
-    async def getaddrinfo(self, host: str, port: Any, **options: Any) -> Any:
+    async def getaddrinfo(_self: Any, host: str, port: Any, **options: Any) -> Any:
         asked.append(host)
         try:
             found = table[host]
@@ -120,8 +120,9 @@ async def test_an_address_of_version_six_is_connected_to(names: dict[str, list[s
     [
         "file:///etc/passwd", "ftp://pictures.example/x", "gopher://x", "//pictures.example/x",
         "http://", "http:///x", "http://user:pass@pictures.example/", "http://@pictures.example/",
-        "http://[::1", "http://pictures.example:99999/", "http://pictures.example:0/", "javascript:1",
-        "http://2130706433/", "http://0x7f.1/", "http://unknown.example/", "data:image/png;base64,AA",
+        "http://[::1", "http://pictures.example:99999/", "http://pictures.example:0/",
+        "javascript:1", "data:image/png;base64,AA",
+        "http://2130706433/", "http://0x7f.1/", "http://unknown.example/",
         "http://pictures.example\\@127.0.0.1/", "http://127.0.0.1#@pictures.example/",
         "http://a b/", "http://pictures.example\r\nx: y/",
     ],
@@ -135,7 +136,7 @@ async def test_odd_urls_reach_nothing_inside(names: dict[str, list[str]], url: s
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_redirects_are_not_followed(names: dict[str, list[str]], status: int) -> None:
-    web = Web(lambda request: httpx.Response(status, headers={"location": "http://127.0.0.1/"}))
+    web = Web(lambda _: httpx.Response(status, headers={"location": "http://127.0.0.1/"}))
     with pytest.raises(ImageError, match="no picture"):
         await fetch_image("http://pictures.example/x", ON, web)
     assert len(web.requests) == 1
@@ -154,7 +155,7 @@ async def test_what_is_too_long_or_too_slow_is_given_up(names: dict[str, list[st
         yield b""
 
     for stream, sentence in ((endless, "over 1,000 bytes"), (silent, "could not be fetched")):
-        web = Web(lambda request, stream=stream: httpx.Response(200, content=stream()))
+        web = Web(lambda _, stream=stream: httpx.Response(200, content=stream()))
         with pytest.raises(ImageError, match=sentence):
             await fetch_image("http://pictures.example/x", ON, web)
     assert sum(pieces) <= 1_600
@@ -187,7 +188,7 @@ async def test_proxies_of_the_environment_are_not_used(
         for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{ports[0]}")
         names["local.example"] = ["127.0.0.1"]
-        monkeypatch.setattr("serve.fetching.is_public", lambda address: True)
+        monkeypatch.setattr("serve.fetching.is_public", lambda _: True)
         assert await fetch_image(f"http://local.example:{ports[1]}/x", ON) == b"picture"
     assert asked["proxy"] == b""
     assert f"local.example:{ports[1]}".encode() in asked["host"]
