@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 from serve.errors import LimitError, RequestError
+from serve.limits import check_json
 from serve.media import PICTURES, VOICES, picture_type, picture_uri, voice_uri
 from serve.rounds_in import check_ids
 from vmem.audio import audio_suffix
@@ -26,6 +27,9 @@ from vmem.types import Image, Round, Turn
 
 ROUNDS = "rounds.jsonl"
 MAX_ENTRIES = 20_000
+MAX_ROUNDS = 20_000
+JSON_DEPTH = 8
+"""A picture in a turn of a round is four deep."""
 MAX_GROWTH = 4
 """How much longer than the request's limit an archive may be once unpacked."""
 _SUFFIX = {kind: name.lower().replace("jpeg", "jpg") for name, kind in PICTURES.items()}
@@ -97,6 +101,7 @@ async def unpack(archive: BinaryIO, max_bytes: int) -> tuple[Round, ...]:
     with TemporaryDirectory(prefix="vmem-import-") as name:
         folder = Path(name)
         await asyncio.to_thread(_extract, archive, folder, max_bytes * MAX_GROWTH)
+        await asyncio.to_thread(_check_lines, folder / ROUNDS)
         try:
             dialogues = await asyncio.to_thread(read_rounds, folder / ROUNDS, folder)
         except DataError as error:
@@ -154,6 +159,15 @@ def _extract_entry(
                 raise LimitError("The archive unpacks to more than this service takes.")
             file.write(piece)
     return left
+
+
+def _check_lines(path: Path) -> None:
+    """Refuse lines that would be costly to parse."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number > MAX_ROUNDS:
+                raise LimitError(f"The archive has over {MAX_ROUNDS:,} rounds.")
+            check_json(line, JSON_DEPTH, f"{ROUNDS} line {number}")
 
 
 async def _inlined(round_: Round, folder: Path) -> Round:

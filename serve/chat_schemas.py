@@ -9,7 +9,7 @@ formats and modalities. Those that change no answer are taken and left aside: `u
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, FailFast, Field, model_validator
 
 from serve.schemas import NAME, Asked, Citation, RouteOut
 from serve.service import Options
@@ -82,7 +82,7 @@ class ChatCompletionRequest(Asked):
     """
 
     model: str = Field(min_length=1, max_length=200)
-    messages: tuple[Message, ...] = Field(min_length=1)
+    messages: Annotated[tuple[Message, ...], FailFast()] = Field(min_length=1)
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = None

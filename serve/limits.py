@@ -4,6 +4,7 @@ import math
 import re
 import time
 from dataclasses import dataclass
+from itertools import accumulate
 
 from limits import parse as parse_rate
 from limits.aio.storage import Storage
@@ -29,10 +30,12 @@ from vmem.errors import ConfigError
 
 NUMBER_DIGITS = 64
 """Longest number of a JSON body: longer ones mean nothing and cost much to read."""
+MAX_VALUES = 50_000
+"""Most values of a JSON body: a parser makes of two bytes an object of many times that."""
 
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_NUMBER = rb"[-+.\deE]{%d,}" % (NUMBER_DIGITS + 1)
-_TOKEN = re.compile(rb"%b|[\[\]{}]|%b" % (_STRING, _NUMBER), re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NUMBER = re.compile(rb"[-+.\deE]{%d}" % (NUMBER_DIGITS + 1))
+_OTHER = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def check_head(scope: Scope, limits: LimitSettings) -> None:
 
 
 def check_json(data: bytes, depth: int, where: str = "The body") -> None:
-    """Refuse JSON that is nested too deeply or holds a number too long, without parsing it.
+    """Refuse JSON that would be costly to parse: nested deeply, a very long number, many values.
 
     Args:
         data: The bytes.
@@ -102,19 +105,24 @@ def check_json(data: bytes, depth: int, where: str = "The body") -> None:
         where: What errors call it.
 
     Raises:
-        RequestError: It is one or the other.
+        RequestError: It is one of these.
     """
-    deep = 0
-    for found in _TOKEN.finditer(data):
-        first = found[0][:1]
-        if first in b"[{":
-            deep += 1
-            if deep > depth:
-                raise RequestError(f"{where} is nested more than {depth} deep.")
-        elif first in b"]}":
-            deep -= 1
-        elif first != b'"':
-            raise RequestError(f"{where} holds a number of over {NUMBER_DIGITS} digits.")
+    bare, texts = _STRING.subn(b"", data, count=MAX_VALUES + 1)
+    brackets = bare.translate(None, _OTHER)
+    if max(texts, bare.count(b","), len(brackets) // 2) > MAX_VALUES:
+        # An opening without end says more of what is wrong than its length does.
+        if _depth(brackets[: depth + 1]) > depth:
+            raise RequestError(f"{where} is nested more than {depth} deep.")
+        raise RequestError(f"{where} holds over {MAX_VALUES:,} values.")
+    if _depth(brackets) > depth:
+        raise RequestError(f"{where} is nested more than {depth} deep.")
+    if _NUMBER.search(bare):
+        raise RequestError(f"{where} holds a number of over {NUMBER_DIGITS} digits.")
+
+
+def _depth(brackets: bytes) -> int:
+    """The deepest nesting of a row of brackets."""
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0)
 
 
 class Rates:

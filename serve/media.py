@@ -37,6 +37,7 @@ VOICES = {
 DECODING = 2
 """Pictures decoded at once: each may take 150 MB for a moment."""
 
+_DECODING = anyio.CapacityLimiter(DECODING)
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 
 
@@ -102,8 +103,7 @@ async def picture_uri(data: bytes, where: str) -> str:
     Raises:
         ImageError: It is damaged, too large or no picture.
     """
-    limiter = _limiter()
-    await anyio.to_thread.run_sync(images.decode_image, data, where, limiter=limiter)
+    await anyio.to_thread.run_sync(images.decode_image, data, where, limiter=_DECODING)
     return _data_uri(picture_type(data), data)
 
 
@@ -161,13 +161,3 @@ def decode_base64(text: str, where: str, max_bytes: int) -> bytes:
 
 def _data_uri(content_type: str, data: bytes) -> str:
     return f"data:{content_type};base64,{base64.b64encode(data).decode('ascii')}"
-
-
-_LIMITERS: dict[int, anyio.CapacityLimiter] = {}
-
-
-def _limiter() -> anyio.CapacityLimiter:
-    """The event loop's limit on pictures decoded at once."""
-    import asyncio
-
-    return _LIMITERS.setdefault(id(asyncio.get_running_loop()), anyio.CapacityLimiter(DECODING))

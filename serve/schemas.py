@@ -7,7 +7,7 @@ switched on, from a public address of the web.
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from serve.service import Options
 from vmem.datasets.parsing import IsoTime
@@ -160,7 +160,7 @@ class CreateRequest(Asked):
 class AppendRequest(Asked):
     """Rounds to add at the end of a memory, all or none."""
 
-    rounds: tuple[RoundIn, ...] = Field(min_length=1)
+    rounds: Annotated[tuple[RoundIn, ...], FailFast()] = Field(min_length=1)
 
 
 class SearchRequest(Asked):

@@ -10,8 +10,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from limits.aio.strategies import MovingWindowRateLimiter
+from limits.errors import StorageError
 
 from serve import auth
+from vmem.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
 OPEN = {"/livez", "/readyz", "/metrics", "/docs", "/docs/start.js", "/"}
@@ -261,6 +264,26 @@ async def test_callers_without_a_key_are_counted_by_their_address(
     async with served.client(None) as client:
         statuses = [(await client.get("/v1/models")).status_code for _ in range(3)]
     assert statuses == [200, 200, 429]
+
+
+async def test_a_storage_of_rates_that_is_down_is_no_open_door(
+    served: Any, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hit(*_: object) -> bool:
+        raise StorageError(ConnectionError("redis at 10.0.0.9"))
+
+    monkeypatch.setattr(MovingWindowRateLimiter, "hit", hit)
+    response = await client.get("/v1/models")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
+    assert "10.0.0.9" not in response.text
+
+
+@pytest.mark.parametrize("uri", ["memory://", "async+nothing://", "x"])
+def test_a_storage_of_rates_that_cannot_be_is_refused(
+    serve_app: Callable[..., Any], uri: str
+) -> None:
+    with pytest.raises(ConfigError, match="rate_storage"):
+        serve_app(limits={"rate_storage": uri})
 
 
 async def test_one_line_a_request_without_key_text_or_name(

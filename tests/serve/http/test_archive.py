@@ -129,7 +129,9 @@ HOSTILE = {
         422,
         "is not a",
     ),
-    "deep": (archive_of([("rounds.jsonl", "[" * 100_000)]), 422, "line 1"),
+    "deep": (archive_of([("rounds.jsonl", "[" * 100_000)]), 422, "line 1 is nested"),
+    "values": (archive_of([("rounds.jsonl", "[" + "1," * 60_000)]), 422, "line 1 holds over"),
+    "many": (archive_of([("rounds.jsonl", "{}\n" * 20_001)]), 413, "20,000 rounds"),
     "twice": (archive_of([("rounds.jsonl", lines(LINE, LINE))]), 422, "used twice"),
     "half good": (
         archive_of([("rounds.jsonl", lines(LINE, {"id": "b"}))]),

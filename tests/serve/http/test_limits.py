@@ -81,6 +81,8 @@ BODIES = {
     "deep lists": (DEEP, 422, "nested"),
     "deep objects": (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, 422, "nested"),
     "unclosed": (b"[" * 1_000_000, 422, "nested"),
+    "many values": (b'{"query": [' + b"1," * 60_000 + b"1]}", 422, "values"),
+    "many texts": (b'{"query": [' + b'"",' * 60_000 + b"1]}", 422, "values"),
     "huge number": (b'{"options": {"top_k": ' + b"9" * 100_000 + b"}}", 422, "digits"),
     "huge exponent": (b'{"query": "a", "options": {"temperature": 1e999}}', 422, "temperature"),
     "not a number": (b'{"query": "a", "options": {"temperature": NaN}}', 422, ""),
@@ -292,6 +294,10 @@ async def test_deep_json_in_a_form_field_is_refused(client: httpx.AsyncClient) -
         ("-1.5e" + "1" * 70, False),
         ('"' + "1" * 1_000 + '"', True),
         ('"open', True),
+        ("[" + "1," * 50_000 + "1]", True),
+        ("[" + "1," * 50_001 + "1]", False),
+        ("[" + '"a",' * 50_001 + "1]", False),
+        ("[" + "[]" * 50_001 + "]", False),
     ],
 )
 async def test_nesting_is_counted_outside_of_texts(text: str, good: bool) -> None:

@@ -170,8 +170,11 @@ async def test_an_erased_round_is_found_nowhere_and_keeps_its_place(
     assert (await client.get(digest["url"])).status_code == 404
     listed = (await client.get("/v1/memories/trip/rounds")).json()["rounds"]
     assert [(round_["id"], round_["position"]) for round_ in listed] == [("D2:1", 1)]
-    found = await client.post("/v1/memories/trip/search", json={"query": "tent by the lake"})
-    assert "tent" not in found.json()["context"]["text"]
+    asked = {"query": "The canoe, the tent by the lake", "explain": True}
+    found = (await client.post("/v1/memories/trip/search", json=asked)).json()
+    assert [round_["id"] for round_ in found["rounds"]] == ["D2:1"]
+    assert [block["round_ids"] for block in found["context"]["blocks"]] == [["D2:1"]]
+    assert "lake" not in found["context"]["text"]
     taken = await client.post("/v1/memories/trip/rounds", json={"rounds": [tent]})
     assert taken.status_code == 409
 

@@ -193,6 +193,20 @@ async def test_an_answer_that_takes_too_long_is_given_up(
     assert (served.service.under_way, served.app.state.admission.under_way()) == (0, 0)
 
 
+async def test_a_stream_that_has_begun_may_take_longer(
+    serve_app: Callable[..., Any], tent: dict[str, Any]
+) -> None:
+    served = serve_app(http={"request_timeout_s": 0.5})
+    served.service.hold = asyncio.Event()
+    async with served.client() as client:
+        await client.post("/v1/memories/trip/rounds", json={"rounds": [tent]})
+        asked = {"query": "What?", "stream": True}
+        task = asyncio.create_task(client.post("/v1/memories/trip/answer", json=asked))
+        await asyncio.sleep(1.0)
+        served.service.hold.set()
+        assert [name for name, _ in events((await task).text)][-1] == "done"
+
+
 async def test_a_reader_that_leaves_ends_the_answer_and_frees_its_place(
     served: Any, client: httpx.AsyncClient, trip: str
 ) -> None:
