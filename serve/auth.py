@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.security import APIKeyHeader, HTTPBearer
 
 from serve.errors import AccessError, OriginError, RequestError
-from serve.schemas import NAME
+from serve.request_schemas import NAME
 from serve.settings import HttpSettings
 from vmem.errors import UnknownMemoryError
 

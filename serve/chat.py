@@ -18,8 +18,8 @@ from serve.chat_schemas import (
 )
 from serve.errors import RequestError
 from serve.media import data_url
+from serve.request_schemas import QueryImage
 from serve.rounds_in import local_now
-from serve.schemas import QueryImage
 from serve.service import Found, Options
 from serve.shown import Shown
 from vmem.rounds import exchange

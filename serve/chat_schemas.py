@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, FailFast, Field, model_validator
 
-from serve.schemas import NAME, Asked, Citation, RouteOut
+from serve.request_schemas import NAME, Asked
+from serve.schemas import Citation, RouteOut
 from serve.service import Options
 
 MAX_INPUTS = 256

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from serve.bodies import Files
 from serve.errors import LimitError, RequestError, UnknownFileError
 from serve.fetching import fetch_image
-from serve.schemas import AudioIn, ImageIn
+from serve.request_schemas import AudioIn, ImageIn
 from serve.settings import ImageUrlSettings
 from vmem import audio, images
 from vmem.errors import AudioError, ImageError

@@ -2,7 +2,7 @@
 
 from serve.errors import LimitError
 from serve.media import Media
-from serve.schemas import QueryImage
+from serve.request_schemas import QueryImage
 from serve.service import Options
 from serve.settings import LimitSettings
 from vmem.errors import QueryError

@@ -7,7 +7,7 @@ from itertools import count
 
 from serve.errors import LimitError, RequestError
 from serve.media import Media
-from serve.schemas import RoundIn, TurnIn
+from serve.request_schemas import RoundIn, TurnIn
 from serve.service import Service
 from serve.settings import LimitSettings
 from vmem.errors import RoundConflictError, UnknownRoundError

@@ -8,7 +8,8 @@ from serve import examples
 from serve.bodies import read_json
 from serve.here import CallerDep, HereDep, MemoryDep, TimedRoute, place
 from serve.openapi import FAILURES, body
-from serve.schemas import NAME, CreateRequest, Memory, MemoryPage
+from serve.request_schemas import NAME, CreateRequest
+from serve.schemas import Memory, MemoryPage
 from serve.shown import show_memory
 from vmem.errors import UnknownMemoryError
 

@@ -11,7 +11,8 @@ from serve.here import CallerDep, HereDep, MemoryDep, TimedRoute, place
 from serve.openapi import FAILURES, body, stream_response
 from serve.problems import failed
 from serve.questions import check_options, to_query
-from serve.schemas import AnswerRequest, AnswerResponse, SearchRequest, SearchResponse, Token
+from serve.request_schemas import AnswerRequest, SearchRequest
+from serve.schemas import AnswerResponse, SearchResponse, Token
 from serve.service import Found
 from serve.shown import Shown
 from serve.streams import EventStream, closing, event

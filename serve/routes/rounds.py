@@ -10,16 +10,11 @@ from serve.errors import UnknownFileError
 from serve.here import CallerDep, HereDep, MemoryDep, TimedRoute, place
 from serve.media import VOICES, picture_type
 from serve.openapi import FAILURES, body, file_response
+from serve.request_schemas import AppendRequest
 from serve.rounds_in import append as append_rounds
 from serve.rounds_in import to_rounds
 from serve.routes.memories import Limit
-from serve.schemas import (
-    AppendRequest,
-    AppendResponse,
-    RoundOut,
-    RoundPage,
-    VersionResponse,
-)
+from serve.schemas import AppendResponse, RoundOut, RoundPage, VersionResponse
 from vmem.audio import audio_suffix
 from vmem.errors import ImageError
 
