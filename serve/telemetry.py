@@ -30,8 +30,8 @@ STAGE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 """From routing, which is microseconds, to anchors that a slow backbone writes."""
 TOKENS_PER_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 400.0)
 """From a model of billions of weights on CPUs to a small one on a GPU."""
-KEEP_S = 5.0
-"""Seconds between two times that a gauge's value is told."""
+KEEP_S = 1.0
+"""Seconds between two times that a gauge's value is told: Ray reports as often at most."""
 BATCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
@@ -48,7 +48,7 @@ def _histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> 
 
 
 class _KeptGauge:
-    """A gauge that stands until it is set anew: Ray forgets one that is not set for 20 s."""
+    """A gauge that stands until it is set anew: Ray forgets one within two of its reports."""
 
     _all: ClassVar["WeakSet[_KeptGauge]"] = WeakSet()
     _lock = threading.Lock()
