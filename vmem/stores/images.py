@@ -18,7 +18,7 @@ from vmem.errors import AudioError, ConfigError, ImageError, StoreError
 from vmem.images import FORMATS, decode_image, image_digest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_OBJECT = re.compile(r"(?:^|/)([0-9a-f]{2})/([0-9a-f]{62})\.[a-z]+$")
+_OBJECT = re.compile(r"(?:^|/)([0-9a-f]{2})/([0-9a-f]{62})\.[a-z0-9]+$")
 
 
 class ImageStore:
