@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from vmem.bank_index import delete_round_rows, delete_rows
+from vmem.bank_index import delete_round_rows, row_keys
 from vmem.bank_stores import BankStores, database_url, images_url
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
@@ -145,7 +145,7 @@ class Bank(BankStores):
             UnknownMemoryError, UnknownRoundError: There is no such memory or round.
         """
         with self._as_writer():
-            name = self.settings.store.bank
+            name, store = self.settings.store.bank, self.store  # opened before the log changes
             try:
                 erased = self.catalogue.erase_round(name, memory_id, round_id)
             except UnknownRoundError:
@@ -156,7 +156,7 @@ class Bank(BankStores):
                 if self.catalogue.memory(name, memory_id).indexed_version < erased.version - 1:
                     self.heal(memory_id)
                 else:
-                    delete_round_rows(self.store, self.stored_record(), memory_id, erased.round)
+                    delete_round_rows(store, self.stored_record(), memory_id, erased.round)
                     self.catalogue.mark_indexed(name, memory_id, erased.version)
             except VmemError as error:
                 raise type(error)(
@@ -176,8 +176,10 @@ class Bank(BankStores):
         with self._as_writer():
             name = self.settings.store.bank
             rounds = self.rounds(memory_id)
+            keys = row_keys(self.store, self.stored_record(), memory_id)
             self.catalogue.mark_unindexed(name, memory_id)  # a crash from here on can be healed
-            delete_rows(self.store, self.stored_record(), memory_id)
+            for collection, ids in keys.items():
+                self.store.delete(collection, ids)
             self.catalogue.delete_memory(name, memory_id)
             self._held.drop(memory_id)
             drop_media(rounds, self.media, self.catalogue)

@@ -203,14 +203,14 @@ def collections(record: BankRecord) -> dict[Modality, tuple[str, int]]:
     return of_text | {Modality.IMAGE: (record.image_collection, record.image_width)}
 
 
-def delete_rows(store: MilvusStore, record: BankRecord, memory_id: str) -> None:
-    """Remove all units of a memory from a bank's collections.
+def row_keys(store: MilvusStore, record: BankRecord, memory_id: str) -> dict[str, list[str]]:
+    """Primary keys of all units of a memory, by collection.
 
     Raises:
-        StoreError: The store cannot be written.
+        StoreError: The store cannot be read.
     """
-    for name, _ in collections(record).values():
-        store.delete(name, sorted(store.ids(name, memory_id)))
+    names = [name for name, _ in collections(record).values()]
+    return {name: sorted(store.ids(name, memory_id)) for name in names}
 
 
 def delete_round_rows(

@@ -39,7 +39,7 @@ def round_digest(round_: Round) -> str:
     del content["position"]
     for turn in content["turns"]:
         if turn["transcript"]:
-            turn["audio"] = bool(turn["audio"])
+            turn["audio"] = turn["audio"] is not None
         for image in turn["images"]:
             if image["digest"]:
                 image["uri"] = None
