@@ -145,7 +145,8 @@ class VllmChat:
         if request.images and not self._sees_images:
             raise ModelError(f"{self._where} cannot see images: set llm.sees_images if it can")
         deadline = asyncio.get_running_loop().time() + self._timeout_s
-        asked = chat_request(request, self._model, stream=stream)
+        # In a thread: pictures are encoded, and the first call imports vLLM's protocol.
+        asked = await asyncio.to_thread(chat_request, request, self._model, stream=stream)
         replies: Any = self._handle.options(stream=True).chat.remote(asked)
         try:
             while (item := await self._in_time(replies, deadline, request.role)) is not None:

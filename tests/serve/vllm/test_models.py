@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from serve.models import VllmSettings, llm_config
+from serve.settings import load_serve_settings
 from vmem.errors import ConfigError
 
 GPU: dict[str, Any] = {
@@ -86,6 +87,24 @@ def test_ray_makes_the_deployment_of_a_model_on_gpus(metrics_port: int) -> None:
     assert replica.placement_group_strategy == "STRICT_PACK"
     assert [bundle["GPU"] for bundle in replica.placement_group_bundles] == [1, 1]
     assert all(bundle["accelerator_type:H100"] > 0 for bundle in replica.placement_group_bundles)
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("name", ["gpu", "gpu-7b"])
+def test_ray_takes_the_configurations_for_gpus(metrics_port: int, name: str) -> None:
+    from serve.vllm import llm_deployment
+
+    settings = load_serve_settings(name)
+    model = settings.backbone.vllm
+    assert model is not None
+    assert settings.memory_settings().llm.model == model.model_id
+    assert settings.memory_settings().llm.window == model.engine_kwargs["max_model_len"]
+    deployment = llm_deployment(model)._bound_deployment
+    bundles = deployment._replica_config.placement_group_bundles
+    assert sum(bundle["GPU"] for bundle in bundles) == model.engine_kwargs.get(
+        "tensor_parallel_size", 1
+    )
+    assert deployment._deployment_config.max_surge_percent == model.max_surge_percent > 0
 
 
 @pytest.mark.vllm
