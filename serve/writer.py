@@ -12,7 +12,7 @@ from ray import serve as ray_serve
 
 from serve.telemetry import WriterMetrics
 from vmem.bank import Bank
-from vmem.config import Settings
+from vmem.config import Settings, replace
 from vmem.errors import VmemError
 from vmem.stores.catalogue import Appended, MemoryInfo
 from vmem.types import Round
@@ -35,7 +35,7 @@ class Writer:
 
     def __init__(self, settings: Settings) -> None:
         self._metrics = WriterMetrics()
-        self._bank = Bank(settings)
+        self._bank = Bank(replace(settings, llm={"provider": "none"}))
         self._bank.heal_all()
         self._waiting = 0
 

@@ -17,8 +17,9 @@ from jobs import build_memory
 from vmem import cli, cli_data
 from vmem.datasets.fetch import LOCOMO_URL, fetch
 
-COMMANDS = ["build", "append", "search", "ask", "memories", "delete", "export", "import"]
-GROUPED = [("eval", "retrieval"), ("data", "check"), ("data", "fetch")]
+COMMANDS = ["build", "append", "search", "ask", "memories", "delete", "export", "import", "serve"]
+KEYS = [("keys", name) for name in ("create", "list", "rotate", "revoke")]
+GROUPED = [("eval", "retrieval"), ("data", "check"), ("data", "fetch"), *KEYS]
 RECORD = {"question_id", "case", "ranked_rounds", "context_rounds", "context_words", "error"}
 
 
@@ -78,7 +79,7 @@ def test_help_lists_every_command(vmem: Any) -> None:
     done = vmem("--help")
     assert done.returncode == 0
     found = re.findall(r"^│ ([a-z]+) ", done.stdout, re.MULTILINE)
-    assert found == [*COMMANDS, "eval", "data"]
+    assert found == [*COMMANDS, "eval", "data", "keys"]
 
 
 @pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *GROUPED], ids="-".join)
