@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 import ray
@@ -21,6 +22,7 @@ from tenacity import (
 )
 
 from serve.errors import OverloadedError, UnavailableError, UnknownFileError
+from serve.handles import read
 from serve.scrape import merge
 from serve.service import Embedded, Found, Options, Readiness
 from vmem.bank import database_url, images_url
@@ -118,18 +120,17 @@ class Cluster:
 
     async def answer(
         self, memory_id: str, query: Query, options: Options
-    ) -> AsyncIterator[Found | str | Answer]:
+    ) -> AsyncGenerator[Found | str | Answer, None]:
         """See `Service.answer`."""
         stream = self._retriever.options(stream=True)
         streamed = stream.answer.remote(memory_id, query, options)
         pieces = cast(DeploymentResponseGenerator[Found | str | Answer], streamed)
         try:
-            async for piece in pieces:
-                yield piece
+            async with aclosing(read(pieces)) as items:
+                async for piece in items:
+                    yield piece
         except (RayTaskError, BackPressureError, *_GONE) as error:
             raise told(error) from error
-        finally:
-            pieces.cancel()  # type: ignore[no-untyped-call]  # the caller has all of it, or has gone away
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """See `Service.embed`."""

@@ -6,13 +6,14 @@ it holds with the log's, so that an acknowledged append is found whichever repli
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from ray.serve.handle import DeploymentHandle
 
-from serve.backbone import HandleChat, backbone_fault
+from serve.backbone import HandleChat
 from serve.service import Embedded, Found, Options
 from serve.settings import BackboneSettings
 from serve.telemetry import RetrieverMetrics
@@ -45,9 +46,7 @@ class Retriever:
         self._metrics = RetrieverMetrics()
         self._bank = Bank(replace_settings(settings, llm={"provider": "none"}), writes=False)
         chat = _chat(settings, backbone, handle)
-        self._backbone = (settings, backbone.kind, handle)
         self._parts: Parts = replace(self._bank.parts, chat=chat)
-        self._under_way = 0
 
     async def search(self, memory_id: str, query: Query, options: Options) -> Found:
         """Retrieve without answering.
@@ -63,7 +62,7 @@ class Retriever:
 
     async def answer(
         self, memory_id: str, query: Query, options: Options
-    ) -> AsyncIterator[Found | str | Answer]:
+    ) -> AsyncGenerator[Found | str | Answer, None]:
         """Retrieve, then answer piece by piece.
 
         Raises:
@@ -74,17 +73,18 @@ class Retriever:
         start = time.perf_counter()
         first_token_s = 0.0
         try:
-            async for piece in stream_ask(query, memory, self._parts, settings):
-                if isinstance(piece, Retrieval):
-                    self._metrics.retrieved(piece)
-                    yield _found(piece, memory, version)
-                    continue
-                if isinstance(piece, Answer):
-                    seconds = time.perf_counter() - start
-                    self._metrics.answered(piece, first_token_s or seconds, seconds)
-                elif not first_token_s:
-                    first_token_s = time.perf_counter() - start
-                yield piece
+            async with aclosing(stream_ask(query, memory, self._parts, settings)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Retrieval):
+                        self._metrics.retrieved(piece)
+                        yield _found(piece, memory, version)
+                        continue
+                    if isinstance(piece, Answer):
+                        seconds = time.perf_counter() - start
+                        self._metrics.answered(piece, first_token_s or seconds, seconds)
+                    elif not first_token_s:
+                        first_token_s = time.perf_counter() - start
+                    yield piece
         except ModelError as error:
             self._metrics.model_failed("answer", type(error).__name__)
             raise
@@ -102,10 +102,11 @@ class Retriever:
 
     async def check(self) -> Mapping[str, str]:
         """Try encoders, store and backbone; each is "ok" or what is wrong with it."""
+        encoder, chat = self._parts.text_encoder, self._parts.chat
         return {
-            "encoders": await self._try_encoder(),
-            "store": await self._try_store(),
-            "backbone": await backbone_fault(*self._backbone) or "ok",
+            "encoders": await _state(asyncio.to_thread(encoder.encode, ["ready"])),
+            "store": await _state(asyncio.to_thread(self._bank.check)),
+            "backbone": await _state(chat.check()) if chat else "ok",
         }
 
     async def _memory(self, memory_id: str) -> tuple[SearchableMemory, int]:
@@ -114,19 +115,14 @@ class Retriever:
         self._metrics.cache(cache.hits, cache.misses, cache.extensions, memories, units)
         return memory
 
-    async def _try_encoder(self) -> str:
-        try:
-            await asyncio.to_thread(self._parts.text_encoder.encode, ["ready"])
-        except VmemError as error:
-            return str(error)
-        return "ok"
 
-    async def _try_store(self) -> str:
-        try:
-            await asyncio.to_thread(self._bank.check)
-        except VmemError as error:
-            return str(error)
-        return "ok"
+async def _state(attempt: Awaitable[object]) -> str:
+    """What an attempt failed with, or "ok"."""
+    try:
+        await attempt
+    except VmemError as error:
+        return str(error)
+    return "ok"
 
 
 def _chat(

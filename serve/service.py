@@ -1,6 +1,6 @@
 """What the HTTP routes ask of the cluster, and what comes back."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -148,7 +148,7 @@ class Service(Protocol):
 
     def answer(
         self, memory_id: str, query: Query, options: Options
-    ) -> AsyncIterator[Found | str | Answer]:
+    ) -> AsyncGenerator[Found | str | Answer, None]:
         """Retrieve, then answer: what was found, the answer's pieces, the answer.
 
         Raises:

@@ -3,17 +3,16 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
-from ray.exceptions import RayError, RayTaskError
 from ray.serve import Application
 from ray.serve.context import _get_serve_request_context
-from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
+from serve.handles import RAY_FAILURES, check_replica, model_error, read
 from serve.models import VllmSettings, llm_config
 from vmem.config import ModelSettings
 from vmem.errors import ConfigError, ModelError, ModelUnavailableError
@@ -25,11 +24,6 @@ from vmem.types import Usage
 
 if TYPE_CHECKING:
     from ray.serve.llm.openai_api_models import ChatCompletionRequest
-
-CHECK_S = 10.0
-"""Seconds that a replica may take to say that it is well."""
-
-_RAY_FAILURES = (TimeoutError, RayError, RayServeException)
 
 
 class VllmChat:
@@ -114,11 +108,7 @@ class VllmChat:
         Raises:
             ModelUnavailableError: None says so.
         """
-        try:
-            async with asyncio.timeout(CHECK_S):
-                await self._handle.check_health.remote()
-        except _RAY_FAILURES as error:
-            raise ModelUnavailableError(f"{self._where} is down: {_kind(error)}") from error
+        await check_replica(self._handle, self._where)
 
     def count_tokens(self, text: str) -> int:
         """Exactly by `llm.tokenizer`, else an upper estimate; a chat template comes on top."""
@@ -149,33 +139,15 @@ class VllmChat:
         asked = await asyncio.to_thread(chat_request, request, self._model, stream=stream)
         replies: Any = self._handle.options(stream=True).chat.remote(asked)
         try:
-            while (item := await self._in_time(replies, deadline, request.role)) is not None:
-                # A stream comes in batches; an error of its start does too, as an object.
-                for each in item if isinstance(item, list) else [item]:
-                    if error := getattr(each, "error", None):
-                        raise self._refused(error.message, error.code, request.role)
-                    yield each
-        finally:
-            with suppress(*_RAY_FAILURES):  # where the call never began, its failure comes again
-                replies.cancel()
-
-    async def _in_time(self, replies: AsyncIterator[Any], deadline: float, role: str) -> Any:  # noqa: ANN401
-        """The next item, or None at the end."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await anext(replies, None)
-        except TimeoutError as error:
-            raise self._sentences.of(error, role) from error
-        except BackPressureError as error:
-            raise ModelUnavailableError(f"{self._where} has more requests than it takes") from error
-        except RayTaskError as error:
-            # A dead engine's replica is replaced; any other fault is the request's.
-            kind = _kind(error)
-            if kind.startswith("Engine"):
-                raise ModelUnavailableError(f"{self._where} is down: {kind}") from error
-            raise ModelError(f"{self._where} failed: {kind}") from error
-        except (RayError, RayServeException) as error:
-            raise ModelUnavailableError(f"{self._where} is down: {_kind(error)}") from error
+            async with aclosing(read(replies, deadline)) as items:
+                async for item in items:
+                    # A stream comes in batches; an error of its start does too, as an object.
+                    for each in item if isinstance(item, list) else [item]:
+                        if error := getattr(each, "error", None):
+                            raise self._refused(error.message, error.code, request.role)
+                        yield each
+        except RAY_FAILURES as error:
+            raise model_error(error, self._where, self._timeout_s) from error
 
     def _refused(self, message: str, code: int, role: str) -> ModelError:
         if says_overflow(message):
@@ -241,9 +213,3 @@ def llm_deployment(settings: VllmSettings) -> Application:
     except ValueError as error:
         said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ConfigError(f"backbone.vllm: {first_line(said)}") from error
-
-
-def _kind(error: Exception) -> str:
-    """The class of an error, or of the one that a replica raised."""
-    cause = error.cause if isinstance(error, RayTaskError) else error
-    return type(cause).__name__

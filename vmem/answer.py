@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from vmem.config import AnswerSettings
 from vmem.ports import ChatModel, ChatReply, ChatRequest
@@ -51,17 +52,13 @@ async def stream_answer(
     """
     started = time.perf_counter()
     request = _request(retrieval, chat, prompts, settings, images)
-    pieces = chat.stream(request)
-    try:
+    # A reader who leaves early ends the call, now and not when memory is cleaned up.
+    async with aclosing(chat.stream(request)) as pieces:
         async for piece in pieces:
             if isinstance(piece, ChatReply):
                 yield _answer(retrieval, request, piece, started)
             else:
                 yield piece
-    finally:
-        # A reader who leaves early ends the call, now and not when memory is cleaned up.
-        if isinstance(pieces, AsyncGenerator):
-            await pieces.aclose()
 
 
 def _request(

@@ -3,7 +3,7 @@
 Arrays carry their axes in their names: U units, R rounds, N items, D dimensions.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -194,7 +194,7 @@ class ChatModel(Protocol):
             ModelError: The server rejects the request.
         """
 
-    def stream(self, request: ChatRequest) -> AsyncIterator[str | ChatReply]:
+    def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
         """Answer one request piece by piece.
 
         Yields:
@@ -202,6 +202,13 @@ class ChatModel(Protocol):
 
         Raises:
             As `complete`. A call is only tried again while nothing of it was yielded.
+        """
+
+    async def check(self) -> None:
+        """Find out whether the model answers, soon and at no cost in tokens.
+
+        Raises:
+            ModelError: It does not.
         """
 
     def count_tokens(self, text: str) -> int:

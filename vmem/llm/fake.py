@@ -73,6 +73,9 @@ class FakeChat:
             yield piece
         yield reply
 
+    async def check(self) -> None:
+        """Nothing: a script is always there."""
+
     def count_tokens(self, text: str) -> int:
         """Number of blank-separated words."""
         return len(text.split())

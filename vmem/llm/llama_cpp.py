@@ -6,6 +6,7 @@ once, and the same client as for any other backbone.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import secrets
 from collections.abc import AsyncGenerator
@@ -85,6 +86,14 @@ class LlamaCpp:
     def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
         """Answer one request piece by piece, as `OpenAIChat.stream`."""
         return self._chat.stream(request)
+
+    async def check(self) -> None:
+        """Count a token, which needs the model.
+
+        Raises:
+            ModelUnavailableError: It does not answer.
+        """
+        await asyncio.to_thread(self.count_tokens, "ready")
 
     def count_tokens(self, text: str) -> int:
         """Length of a text in the model's tokens, exactly; the chat template comes on top.

@@ -7,7 +7,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from openai import APIError, AsyncOpenAI, BadRequestError, DefaultAsyncHttpxClient
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    AsyncOpenAI,
+    BadRequestError,
+    DefaultAsyncHttpxClient,
+)
 from openai.types.chat import ChatCompletion
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
@@ -23,6 +30,9 @@ from vmem.types import Usage
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+CHECK_S = 3.0
+"""Seconds in which a server must say that it is there."""
 
 _FAILURES = (APIError, TimeoutError, json.JSONDecodeError, UnicodeDecodeError)
 
@@ -131,6 +141,24 @@ class OpenAIChat:
             usage=pieces.usage(request.role),
             finish_reason=finish_reason(pieces.finish),
         )
+
+    async def check(self) -> None:
+        """Ask the server for its models; one that has no such list is there all the same.
+
+        Raises:
+            ModelUnavailableError: It cannot be reached in time, or fails.
+            ModelError: It rejects the key.
+        """
+        client = self._client.with_options(timeout=CHECK_S)
+        try:
+            await client.models.with_raw_response.list()
+        except APIStatusError as error:
+            if error.status_code in {401, 403} or error.status_code >= 500:
+                raise self._sentences.of(error, "check") from error
+        except APIConnectionError as error:
+            raise ModelUnavailableError(
+                f"{self._where} gave no sign within {CHECK_S:g} s ({type(error).__name__})"
+            ) from error
 
     def count_tokens(self, text: str) -> int:
         """Exactly by `llm.tokenizer`, else an upper estimate."""
