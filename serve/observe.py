@@ -88,8 +88,9 @@ class Observed:
 
         try:
             await self.app(scope, receive, dressed_send)
-        except Exception as error:
+        except Exception as error:  # the outermost: whatever it is, it counts as 500
             log.error("a request failed: %s", _trace(error, scope), extra={"event": "failed"})
+            scope["state"]["failed"] = UNEXPECTED.status
             if status:
                 raise  # half a response is out: only a broken connection says that it is no whole
             await problem_response(UNEXPECTED, "", request_id)(scope, receive, dressed_send)
@@ -112,6 +113,7 @@ class Observed:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = _template(scope)
         state = scope["state"]
+        status = state.get("failed", status)  # of a stream that had begun well
         self.metrics.request(route, state.get("case", ""), status, seconds)
         fields = {
             "event": "request",

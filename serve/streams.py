@@ -1,16 +1,12 @@
 """Server-sent events that end what makes them when the reader is gone."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator
 
 import anyio
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
-
-T = TypeVar("T")
 
 KEEP_ALIVE_S = 15.0
 """Seconds after which a comment line tells proxies that a silent stream lives."""
@@ -74,13 +70,3 @@ def event(data: BaseModel | str, name: str | None = None) -> bytes:
     """
     text = data if isinstance(data, str) else data.model_dump_json()
     return format_sse_event(data_str=text, event=name)
-
-
-@asynccontextmanager
-async def closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
-    """An iterator that is closed after the with-block, so that its work ends there."""
-    try:
-        yield items
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()

@@ -1,14 +1,14 @@
 """OpenAI's routes over a memory, for clients that know no other: chat, models, embeddings."""
 
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 
 from serve import examples
-from serve.auth import Caller
 from serve.bodies import Files, read_json
 from serve.chat import Writing, chat_options, picture, question
 from serve.chat_schemas import (
@@ -25,13 +25,11 @@ from serve.chat_schemas import (
 from serve.errors import RequestError, UnknownModelError
 from serve.here import CallerDep, Here, HereDep, TimedRoute, place
 from serve.openapi import FAILURES, body, stream_response
-from serve.problems import failed
 from serve.questions import check_options, to_query
-from serve.request_id import REQUEST_ID
 from serve.rounds_in import check_text
-from serve.routes.questions import Piece, first_piece, whole_answer
+from serve.routes.questions import Piece, first_piece, told_to_the_end, whole_answer
 from serve.service import Found
-from serve.streams import EventStream, closing, event
+from serve.streams import EventStream, event
 from vmem.errors import ModelError
 from vmem.types import Answer, Query
 
@@ -46,7 +44,6 @@ class _Chat:
     """One question, ready to be asked."""
 
     here: Here
-    caller: Caller
     asked: ChatCompletionRequest
     memory_id: str
     query: Query
@@ -93,12 +90,10 @@ async def chat(
     query = await to_query(message.text, picture(message), media, limits)
     writing = Writing.of(asked, here.shown(caller, memory_id))
     pieces = here.service.answer(memory_id, query, options)
-    ready = _Chat(
-        here=here, caller=caller, asked=asked, memory_id=memory_id, query=query, writing=writing
-    )
+    ready = _Chat(here=here, asked=asked, memory_id=memory_id, query=query, writing=writing)
     if asked.stream:
         first = await first_piece(pieces, request)
-        return EventStream(_chunks(first, pieces, ready))
+        return EventStream(told_to_the_end(_chunks(first, pieces, ready), request))
     found, answer = await whole_answer(pieces, request)
     await ready.remember(answer)
     return writing.whole(found, answer, remembered=asked.remember)
@@ -167,25 +162,22 @@ async def embeddings(request: Request, here: HereDep) -> EmbeddingList:
 
 
 async def _chunks(
-    found: Found, pieces: AsyncIterator[Piece], chat: _Chat
+    found: Found, pieces: AsyncGenerator[Piece, None], chat: _Chat
 ) -> AsyncGenerator[bytes, None]:
     writing = chat.writing
-    async with closing(pieces):
-        try:
-            yield _event(writing.first())
-            async for piece in pieces:
-                if isinstance(piece, str):
-                    yield _event(writing.piece(piece))
-                elif isinstance(piece, Answer):
-                    await chat.remember(piece)
-                    yield _event(writing.last(found, remembered=chat.asked.remember))
-                    if chat.asked.stream_options and chat.asked.stream_options.include_usage:
-                        yield _event(writing.cost(piece))
-                    yield event("[DONE]")
-                    return
-            raise ModelError("the answer did not come to its end")
-        except Exception as error:  # noqa: BLE001  # told in the stream, and logged
-            yield event(failed(error, chat.caller.tenant, REQUEST_ID.get()))
+    async with aclosing(pieces):
+        yield _event(writing.first())
+        async for piece in pieces:
+            if isinstance(piece, str):
+                yield _event(writing.piece(piece))
+            elif isinstance(piece, Answer):
+                await chat.remember(piece)
+                yield _event(writing.last(found, remembered=chat.asked.remember))
+                if chat.asked.stream_options and chat.asked.stream_options.include_usage:
+                    yield _event(writing.cost(piece))
+                yield event("[DONE]")
+                return
+    raise ModelError("the answer did not come to its end")
 
 
 def _event(chunk: Chunk) -> bytes:

@@ -1,21 +1,23 @@
 """Questions to a memory: search, and answer as a whole or as it is written."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from serve import examples
-from serve.auth import Caller
 from serve.bodies import read_body
+from serve.errors import problem_of
 from serve.here import CallerDep, HereDep, MemoryDep, TimedRoute, place
 from serve.openapi import FAILURES, body, stream_response
 from serve.problems import failed
 from serve.questions import check_options, to_query
+from serve.request_id import REQUEST_ID
 from serve.request_schemas import AnswerRequest, SearchRequest
 from serve.schemas import AnswerResponse, SearchResponse, Token
 from serve.service import Found
 from serve.shown import Shown
-from serve.streams import EventStream, closing, event
+from serve.streams import EventStream, event
 from vmem.errors import ModelError
 from vmem.types import Answer
 
@@ -79,17 +81,20 @@ async def answer(
         found, said = await whole_answer(pieces, request)
         return shown.answer(found, said, explain=asked.explain)
     first = await first_piece(pieces, request)
-    return EventStream(_events(first, pieces, shown, caller, explain=asked.explain))
+    events = _events(first, pieces, shown, explain=asked.explain)
+    return EventStream(told_to_the_end(events, request, "error"))
 
 
-async def whole_answer(pieces: AsyncIterator[Piece], request: Request) -> tuple[Found, Answer]:
+async def whole_answer(
+    pieces: AsyncGenerator[Piece, None], request: Request
+) -> tuple[Found, Answer]:
     """What was found and the answer, once all of it is there.
 
     Raises:
         ModelError: The answer does not come to its end.
     """
     found: Found | None = None
-    async with closing(pieces):
+    async with aclosing(pieces):
         async for piece in pieces:
             if isinstance(piece, Found):
                 found = noted(piece, request)
@@ -98,7 +103,7 @@ async def whole_answer(pieces: AsyncIterator[Piece], request: Request) -> tuple[
     raise ModelError("the answer did not come to its end")
 
 
-async def first_piece(pieces: AsyncIterator[Piece], request: Request) -> Found:
+async def first_piece(pieces: AsyncGenerator[Piece, None], request: Request) -> Found:
     """What was found; the iterator is closed where that fails.
 
     Raises:
@@ -109,9 +114,9 @@ async def first_piece(pieces: AsyncIterator[Piece], request: Request) -> Found:
         if isinstance(first, Found):
             return noted(first, request)
         raise ModelError("the answer began without its search")
-    except BaseException:
-        async with closing(pieces):
-            raise
+    except BaseException:  # also where the task is cancelled: nobody else knows the iterator
+        await pieces.aclose()
+        raise
 
 
 def noted(found: Found, request: Request) -> Found:
@@ -120,21 +125,38 @@ def noted(found: Found, request: Request) -> Found:
     return found
 
 
-async def _events(
-    first: Found, pieces: AsyncIterator[Piece], shown: Shown, caller: Caller, *, explain: bool
+async def told_to_the_end(
+    events: AsyncGenerator[bytes, None], request: Request, name: str | None = None
 ) -> AsyncGenerator[bytes, None]:
-    async with closing(pieces):
+    """Events of a stream; what fails ends it with an event, and is counted by its status.
+
+    Args:
+        events: The events.
+        request: The request that they answer.
+        name: The last event's name, where it fails.
+    """
+    async with aclosing(events):
         try:
-            yield event(_slim(shown.search(first, explain=explain)), "found")
-            async for piece in pieces:
-                if isinstance(piece, str):
-                    yield event(Token(text=piece), "token")
-                elif isinstance(piece, Answer):
-                    yield event(shown.done(piece), "done")
-                    return
-            raise ModelError("the answer did not come to its end")
-        except Exception as error:  # noqa: BLE001  # told in the stream, and logged
-            yield event(failed(error, caller.tenant, shown.request_id), "error")
+            async for each in events:
+                yield each
+        # Whatever it is: the status went out long ago, and a reader must hear of it.
+        except Exception as error:  # noqa: BLE001
+            request.state.failed = problem_of(error).status
+            yield event(failed(error, request.state.tenant, REQUEST_ID.get()), name)
+
+
+async def _events(
+    first: Found, pieces: AsyncGenerator[Piece, None], shown: Shown, *, explain: bool
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pieces):
+        yield event(_slim(shown.search(first, explain=explain)), "found")
+        async for piece in pieces:
+            if isinstance(piece, str):
+                yield event(Token(text=piece), "token")
+            elif isinstance(piece, Answer):
+                yield event(shown.done(piece), "done")
+                return
+    raise ModelError("the answer did not come to its end")
 
 
 def _slim(response: SearchResponse) -> str:

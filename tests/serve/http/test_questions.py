@@ -162,6 +162,8 @@ async def test_a_failing_backbone_is_a_status_or_the_streams_last_event(
     assert [name for name, _ in events(streamed.text)] == ["found", "error"]
     assert events(streamed.text)[-1][1]["error"]["code"] == code
     assert "gpu-7" not in whole.text + streamed.text
+    counted = [entry[2] for entry in served.metrics.requests if entry[0].endswith("/answer")]
+    assert counted == [status, status]
     assert served.app.state.admission.under_way() == 0
 
 
