@@ -153,11 +153,11 @@ def _print_search(settings: Settings, parts: Parts) -> None:
     for column in ("stage", "median", "IQR"):
         table.add_column(column)
     for stage, values in times.items():
-        table.add_row(stage, f"{statistics.median(values):.2f}", _iqr(values))
+        table.add_row(stage, f"{statistics.median(values):.2f}", iqr(values))
     ratio = [
         rest / own for rest, own in zip(times["all but encoding"], times["encode"], strict=True)
     ]
-    table.add_row("all but encoding / encode", f"{statistics.median(ratio):.3f}", _iqr(ratio))
+    table.add_row("all but encoding / encode", f"{statistics.median(ratio):.3f}", iqr(ratio))
     console.print(table)
 
 
@@ -246,7 +246,8 @@ def _words(rng: np.random.Generator, count: int) -> str:
     return " ".join(f"w{min(rank, VOCABULARY)}" for rank in rng.zipf(1.3, count))
 
 
-def _iqr(values: Sequence[float]) -> str:
+def iqr(values: Sequence[float]) -> str:
+    """The middle half of some values, in words."""
     low, _, high = statistics.quantiles(values, n=4)
     return f"{low:.2f} to {high:.2f}"
 

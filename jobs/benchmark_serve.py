@@ -8,7 +8,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
@@ -19,6 +19,7 @@ from ray import serve as ray_serve
 from ray.serve.handle import DeploymentResponseGenerator
 from rich.table import Table
 
+from jobs.benchmark import iqr
 from serve.app import NAME
 from serve.launch import address, embedded_store, end, free_port, local_ray, start
 from serve.settings import ServeSettings, load_serve_settings
@@ -120,7 +121,7 @@ async def _print_search(over_http: Search, in_process: Search) -> None:
     console.print(
         f"search, 1 client: HTTP {_ms(http)}, in process {_ms(bare)};"
         f" ratio of medians {statistics.median(http) / statistics.median(bare):.2f}"
-        f" [IQR of pairs {_iqr(ratios)}]"
+        f" [IQR of pairs {iqr(ratios)}]"
     )
     rates = {search: [await _rate(search, 8) for _ in range(3)] for search in seconds}
     http_rate, bare_rate = (statistics.median(rates[s]) for s in (over_http, in_process))
@@ -171,7 +172,7 @@ async def _print_answer(client: httpx.AsyncClient) -> None:
         pieces = cast(DeploymentResponseGenerator[str | ChatReply], streamed)
         direct.append(await _timed(pieces))
         served.append(await _timed_http(client, {**body, "query": f"{question} {time.time_ns()}"}))
-    rate = [_median(s.tokens_per_second for s in each) for each in (served, direct)]
+    rate = [statistics.median(s.tokens_per_second for s in each) for each in (served, direct)]
     first = [s.first_s / (s.retrieval_s + d.first_s) for s, d in zip(served, direct, strict=True)]
     console.print(
         f"answer: {rate[0]:.1f} tokens/s over HTTP, {rate[1]:.1f} from the backbone;"
@@ -179,7 +180,7 @@ async def _print_answer(client: httpx.AsyncClient) -> None:
     )
     console.print(
         f"time to first token over retrieval + backbone's own: {statistics.median(first):.2f}"
-        f" [IQR {_iqr(first)}]"
+        f" [IQR {iqr(first)}]"
     )
 
 
@@ -266,17 +267,8 @@ async def _load(base_url: str, clients: int) -> _Load:
     return load
 
 
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(values)
-
-
 def _ms(seconds: Sequence[float]) -> str:
     return f"{1000 * statistics.median(seconds):.1f} ms"
-
-
-def _iqr(values: Sequence[float]) -> str:
-    low, _, high = statistics.quantiles(values, n=4)
-    return f"{low:.2f}, {high:.2f}"
 
 
 if __name__ == "__main__":

@@ -84,14 +84,19 @@ def here(request: Request) -> Here:
 HereDep = Annotated[Here, Depends(here)]
 
 
-async def caller(
-    request: Request,
-    parts: HereDep,
+async def key(
     token: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
     api_key: Annotated[str | None, Security(header)],
-) -> Caller:
+) -> str:
+    """The key that a request brings, or an empty text."""
+    return (token.credentials if token else api_key or "").strip()
+
+
+KeyDep = Annotated[str, Depends(key)]
+
+
+async def caller(request: Request, parts: HereDep, secret: KeyDep) -> Caller:
     """Who calls, and that they may: key, then rate."""
-    secret = (token.credentials if token else api_key or "").strip()
     if secret:
         request.state.secrets = (secret,)
     found = await parts.gate.caller(request, secret)

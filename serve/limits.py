@@ -9,7 +9,7 @@ from itertools import accumulate
 from limits import parse as parse_rate
 from limits.aio.storage import Storage
 from limits.aio.strategies import MovingWindowRateLimiter
-from limits.errors import StorageError
+from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -138,7 +138,7 @@ class Rates:
     def __init__(self, uri: str) -> None:
         try:
             storage = storage_from_string(uri, wrap_exceptions=True)
-        except Exception as error:
+        except (ConfigurationError, ValueError) as error:
             raise ConfigError(f"limits.rate_storage {uri} cannot be used: {error}") from error
         if not isinstance(storage, Storage):
             raise ConfigError(f"limits.rate_storage {uri} must begin with async+")

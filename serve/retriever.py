@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 from ray.serve.handle import DeploymentHandle
@@ -17,12 +16,13 @@ from serve.backbone import HandleChat
 from serve.service import Embedded, Found, Options
 from serve.settings import BackboneSettings
 from serve.telemetry import RetrieverMetrics
+from serve.timed import timed_parts
 from vmem.bank import Bank
 from vmem.build import make_chat
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
 from vmem.errors import ModelError, VmemError
-from vmem.pipeline import Parts, retrieve, stream_ask
+from vmem.pipeline import retrieve, stream_ask
 from vmem.ports import ChatModel, SearchableMemory
 from vmem.types import Answer, Query, Retrieval
 
@@ -44,9 +44,10 @@ class Retriever:
     ) -> None:
         self._settings = replace_settings(settings, retrieval={"on_model_failure": "query"})
         self._metrics = RetrieverMetrics()
-        self._bank = Bank(replace_settings(settings, llm={"provider": "none"}), writes=False)
         chat = _chat(settings, backbone, handle)
-        self._parts: Parts = replace(self._bank.parts, chat=chat)
+        parts = timed_parts(settings, self._metrics.encoded, chat)
+        self._bank = Bank(settings, writes=False, parts=parts)
+        self._parts = self._bank.parts
 
     async def search(self, memory_id: str, query: Query, options: Options) -> Found:
         """Retrieve without answering.

@@ -1,9 +1,11 @@
 """What the memory routes give as JSON."""
 
 from collections.abc import Mapping
+from typing import Self
 
 from pydantic import BaseModel
 
+from vmem.stores.catalogue import Appended
 from vmem.types import Case, Modality, Signal
 
 
@@ -89,6 +91,12 @@ class AppendResponse(BaseModel):
     added: list[str]
     unchanged: int
     version: int
+
+    @classmethod
+    def of(cls, done: Appended) -> Self:
+        """What an append did."""
+        added = [round_.id for round_ in done.added]
+        return cls(added=added, unchanged=done.unchanged, version=done.version)
 
 
 class VersionResponse(BaseModel):

@@ -4,11 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from serve.models import VllmSettings
-from vmem.config import CONFIGS, Settings, load_settings
+from vmem.config import (
+    CONFIGS,
+    Settings,
+    first_fault,
+    load_settings,
+    read_mapping,
+    settings_file,
+)
 from vmem.errors import ConfigError
 
 
@@ -202,7 +208,7 @@ class ServeSettings(_Section):
         try:
             return Settings(**self.memory)
         except ValidationError as error:
-            raise ConfigError(f"{self.name}: {_first(error, 'memory')}") from error
+            raise ConfigError(f"{self.name}: {first_fault(error, 'memory')}") from error
 
 
 def load_serve_settings(source: str | Path | Mapping[str, Any]) -> ServeSettings:
@@ -219,7 +225,7 @@ def load_serve_settings(source: str | Path | Mapping[str, Any]) -> ServeSettings
     try:
         settings = ServeSettings(**{"name": where, **values})
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_first(error)}") from error
+        raise ConfigError(f"{where}: {first_fault(error)}") from error
     settings.memory_settings()
     return settings
 
@@ -227,23 +233,5 @@ def load_serve_settings(source: str | Path | Mapping[str, Any]) -> ServeSettings
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(source, Mapping):
         return str(source.get("name", "settings given")), dict(source)
-    path = Path(source)
-    if path.suffix not in {".yaml", ".yml"}:
-        path = CONFIGS / "serve" / f"{source}.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        known = ", ".join(sorted(file.stem for file in (CONFIGS / "serve").glob("*.yaml")))
-        raise ConfigError(f"{path} cannot be read as YAML ({error}); known: {known}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must hold a mapping of settings")
-    return path.stem, values
-
-
-def _first(error: ValidationError, prefix: str = "") -> str:
-    first = error.errors()[0]
-    where = ".".join([part for part in (prefix, *map(str, first["loc"])) if part])
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return f"there is no setting {where}{more}"
-    return f"setting {where}: {first['msg']}{more}"
+    path = settings_file(source, CONFIGS / "serve")
+    return path.stem, read_mapping(path)

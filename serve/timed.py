@@ -2,37 +2,79 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 from PIL.Image import Image as Picture
 
 from serve.telemetry import Encoder
-from vmem.ports import ImageEncoder, TextEncoder, TextTower, Vectors
+from vmem.build import make_parts
+from vmem.config import Settings
+from vmem.config import replace as replace_settings
+from vmem.pipeline import Parts
+from vmem.ports import ChatModel, ImageEncoder, TextEncoder, TextTower, Vectors
 
 Record = Callable[[Encoder, int, float], None]
 """Told of a call: the encoder, its items and its seconds; such as `RetrieverMetrics.encoded`."""
 
+E = TypeVar("E", bound=TextEncoder | ImageEncoder)
+Item = TypeVar("Item")
 
-class TimedTextEncoder:
-    """A `TextEncoder` that reports its calls.
+
+def timed_parts(settings: Settings, record: Record, chat: ChatModel | None = None) -> Parts:
+    """What a replica runs on: the settings' encoders, timed, and the backbone given.
+
+    Args:
+        settings: The memory's settings; the model that they name is not started here.
+        record: Told of each call of an encoder.
+        chat: The backbone, or None.
+
+    Raises:
+        EncoderError: An encoder cannot be loaded.
+    """
+    parts = make_parts(replace_settings(settings, llm={"provider": "none"}))
+    image = parts.image_encoder
+    return replace(
+        parts,
+        text_encoder=TimedTextEncoder(parts.text_encoder, record),
+        image_encoder=TimedImageEncoder.of(image, record) if image else None,
+        chat=chat,
+    )
+
+
+class _Timed(Generic[E]):
+    """An encoder that reports its calls.
 
     Args:
         encoder: The encoder.
         record: Told of each call.
     """
 
-    def __init__(self, encoder: TextEncoder, record: Record) -> None:
+    def __init__(self, encoder: E, record: Record) -> None:
         self._encoder = encoder
         self._record = record
 
     @property
     def name(self) -> str:
-        """See `TextEncoder.name`."""
+        """The encoder's own."""
         return self._encoder.name
 
     @property
     def width(self) -> int:
-        """See `TextEncoder.width`."""
+        """The encoder's own."""
         return self._encoder.width
+
+    def _call(
+        self, which: Encoder, encode: Callable[[Sequence[Item]], Vectors], items: Sequence[Item]
+    ) -> Vectors:
+        start = time.perf_counter()
+        vectors_ND = encode(items)
+        self._record(which, len(items), time.perf_counter() - start)
+        return vectors_ND
+
+
+class TimedTextEncoder(_Timed[TextEncoder]):
+    """A `TextEncoder` that reports its calls."""
 
     @property
     def max_tokens(self) -> int:
@@ -41,27 +83,15 @@ class TimedTextEncoder:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """See `TextEncoder.encode`."""
-        start = time.perf_counter()
-        vectors_ND = self._encoder.encode(texts)
-        self._record("text", len(texts), time.perf_counter() - start)
-        return vectors_ND
+        return self._call("text", self._encoder.encode, texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """See `TextEncoder.count_tokens`."""
         return self._encoder.count_tokens(texts)
 
 
-class TimedImageEncoder:
-    """An `ImageEncoder` that reports its calls; `of` keeps a text tower.
-
-    Args:
-        encoder: The encoder.
-        record: Told of each call.
-    """
-
-    def __init__(self, encoder: ImageEncoder, record: Record) -> None:
-        self._encoder = encoder
-        self._record = record
+class TimedImageEncoder(_Timed[ImageEncoder]):
+    """An `ImageEncoder` that reports its calls; `of` keeps a text tower."""
 
     @staticmethod
     def of(encoder: ImageEncoder, record: Record) -> "TimedImageEncoder":
@@ -70,22 +100,9 @@ class TimedImageEncoder:
             return _TimedTower(encoder, encoder, record)
         return TimedImageEncoder(encoder, record)
 
-    @property
-    def name(self) -> str:
-        """See `ImageEncoder.name`."""
-        return self._encoder.name
-
-    @property
-    def width(self) -> int:
-        """See `ImageEncoder.width`."""
-        return self._encoder.width
-
     def encode(self, images: Sequence[Picture]) -> Vectors:
         """See `ImageEncoder.encode`."""
-        start = time.perf_counter()
-        vectors_ND = self._encoder.encode(images)
-        self._record("image", len(images), time.perf_counter() - start)
-        return vectors_ND
+        return self._call("image", self._encoder.encode, images)
 
 
 class _TimedTower(TimedImageEncoder):
@@ -97,7 +114,4 @@ class _TimedTower(TimedImageEncoder):
 
     def encode_text(self, texts: Sequence[str]) -> Vectors:
         """See `TextTower.encode_text`."""
-        start = time.perf_counter()
-        vectors_ND = self._tower.encode_text(texts)
-        self._record("text_tower", len(texts), time.perf_counter() - start)
-        return vectors_ND
+        return self._call("text_tower", self._tower.encode_text, texts)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from ray import serve as ray_serve
 
 from serve.telemetry import WriterMetrics
+from serve.timed import timed_parts
 from vmem.bank import Bank
-from vmem.config import Settings, replace
+from vmem.config import Settings
 from vmem.errors import VmemError
 from vmem.stores.catalogue import Appended, MemoryInfo
 from vmem.types import Round
@@ -35,7 +36,7 @@ class Writer:
 
     def __init__(self, settings: Settings) -> None:
         self._metrics = WriterMetrics()
-        self._bank = Bank(replace(settings, llm={"provider": "none"}))
+        self._bank = Bank(settings, parts=timed_parts(settings, self._metrics.encoded))
         self._bank.heal_all()
         self._waiting = 0
 

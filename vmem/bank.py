@@ -25,7 +25,7 @@ from vmem.errors import (
     VmemError,
 )
 from vmem.memory import EncodedUnits
-from vmem.pipeline import ask, check_query, retrieve
+from vmem.pipeline import Parts, ask, check_query, retrieve
 from vmem.ports import SearchableMemory
 from vmem.rounds import to_units
 from vmem.stores.catalogue import Appended, MemoryInfo, check_memory_id
@@ -52,6 +52,7 @@ class Bank(BankStores):
         settings: Store, encoders, retrieval, backbone.
         writes: Whether this process is the writer. A reader changes nothing: it never appends,
             heals or creates a collection, and leaves out what is in the log only.
+        parts: Encoders, backbone and prompts, where they are not those that the settings name.
 
     Raises:
         EncoderMismatchError: The bank was made with other encoders or unit settings.
@@ -59,8 +60,8 @@ class Bank(BankStores):
         StoreError: A server cannot be reached.
     """
 
-    def __init__(self, settings: Settings, writes: bool = True) -> None:
-        super().__init__(settings, writes)
+    def __init__(self, settings: Settings, writes: bool = True, parts: Parts | None = None) -> None:
+        super().__init__(settings, writes, parts)
         self._held = HeldMemories(settings.store.hot_units)
         self._writing = threading.RLock()
 

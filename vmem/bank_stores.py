@@ -26,14 +26,16 @@ class BankStores:
     Args:
         settings: Store, encoders, retrieval, backbone.
         writes: Whether missing collections, and a missing bank, are made.
+        parts: Encoders, backbone and prompts, where they are not those that the settings name.
 
     Raises:
         ConfigError, StoreError: The catalogue or the image folder cannot be opened.
     """
 
-    def __init__(self, settings: Settings, writes: bool = True) -> None:
+    def __init__(self, settings: Settings, writes: bool = True, parts: Parts | None = None) -> None:
         self.settings = settings
         self.writes = writes
+        self._given_parts = parts
         self.catalogue = Catalogue(database_url(settings))
         self.media = ImageStore(images_url(settings))
         self._opening = threading.Lock()
@@ -79,7 +81,7 @@ class BankStores:
     @cached_property
     def parts(self) -> Parts:
         """Encoders, backbone and prompts; loaded when first needed."""
-        parts = make_parts(self.settings)
+        parts = self._given_parts or make_parts(self.settings)
         return replace(parts, read_image=reader(self.media, parts.read_image))
 
     @cached_property

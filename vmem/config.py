@@ -320,17 +320,9 @@ def load_settings(source: str | Path | None = None) -> Settings:
     Raises:
         ConfigError: The file is missing or not YAML, a key is unknown, a value does not fit.
     """
-    path = _settings_path(source)
-    values: object = {}
-    if path is not None:
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must hold a mapping of settings")
+    path = None if source is None else settings_file(source, CONFIGS)
     try:
-        return Settings(**values)
+        return Settings(**(read_mapping(path) if path else {}))
     except ValidationError as error:
         raise ConfigError(_sentence(error, path)) from error
 
@@ -351,26 +343,55 @@ def replace(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
     return settings.model_copy(update=values)
 
 
-def _settings_path(source: str | Path | None) -> Path | None:
-    if source is None:
-        return None
+def settings_file(source: str | Path, folder: Path) -> Path:
+    """The YAML file itself, or the one of that name in a folder.
+
+    Raises:
+        ConfigError: The folder has none of that name.
+    """
     path = Path(source)
     if path.suffix in {".yaml", ".yml"}:
         return path
-    named = CONFIGS / f"{source}.yaml"
+    named = folder / f"{source}.yaml"
     if not named.is_file():
-        known = ", ".join(sorted(file.stem for file in CONFIGS.glob("*.yaml")))
+        known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
         raise ConfigError(
             f"no settings named {str(source)!r}; known: {known}, or give a .yaml file"
         )
     return named
 
 
-def _sentence(error: ValidationError, path: Path | None, section: str = "") -> str:
+def read_mapping(path: Path) -> dict[str, Any]:
+    """What a YAML file of settings holds.
+
+    Raises:
+        ConfigError: It is missing, not YAML, or holds no mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold a mapping of settings")
+    return values
+
+
+def first_fault(error: ValidationError, section: str = "", listed_in: str = "") -> str:
+    """The first setting that is unknown or does not fit, by its path.
+
+    Args:
+        error: What pydantic found.
+        section: What the path starts with.
+        listed_in: The file that lists all settings.
+    """
     first = error.errors()[0]
-    where = ".".join([section, *map(str, first["loc"])] if section else map(str, first["loc"]))
+    where = ".".join(part for part in (section, *map(str, first["loc"])) if part)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    prefix = f"{path}: " if path else ""
     if first["type"] == "extra_forbidden":
-        return f"{prefix}there is no setting {where}{more}; vmem/config.py lists all"
-    return f"{prefix}setting {where}: {first['msg']}{more}"
+        listed = f"; {listed_in} lists all" if listed_in else ""
+        return f"there is no setting {where}{more}{listed}"
+    return f"setting {where}: {first['msg']}{more}"
+
+
+def _sentence(error: ValidationError, path: Path | None, section: str = "") -> str:
+    return (f"{path}: " if path else "") + first_fault(error, section, "vmem/config.py")

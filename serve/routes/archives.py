@@ -72,5 +72,4 @@ async def import_(
             raise RequestError("The form has no file part named archive.")
         rounds = await unpack(archive.file, limits.body_bytes)
     done = await here.service.append(memory_id, rounds)
-    added = [round_.id for round_ in done.added]
-    return AppendResponse(added=added, unchanged=done.unchanged, version=done.version)
+    return AppendResponse.of(done)

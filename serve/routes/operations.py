@@ -5,7 +5,7 @@ import logging
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from serve.here import HereDep, TimedRoute
+from serve.here import HereDep, KeyDep, TimedRoute
 from serve.schemas import Ready
 
 log = logging.getLogger("vmem.serve")
@@ -67,14 +67,10 @@ async def readyz(here: HereDep) -> JSONResponse:
     return JSONResponse(body.model_dump(), status_code=200 if ready else 503)
 
 
-async def may_measure(request: Request, here: HereDep) -> None:
+async def may_measure(request: Request, here: HereDep, secret: KeyDep) -> None:
     """Ask for a key where the metrics are not open."""
     if not here.settings.http.open_metrics:
-        from fastapi.security.utils import get_authorization_scheme_param
-
-        scheme, token = get_authorization_scheme_param(request.headers.get("authorization"))
-        secret = token if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
-        await here.gate.caller(request, secret.strip())
+        await here.gate.caller(request, secret)
 
 
 @router.get(

@@ -52,11 +52,7 @@ async def append(request: Request, here: HereDep, caller: CallerDep, memory: str
     async with read_body(request, AppendRequest, limits, json_fields=["rounds"]) as (asked, files):
         rounds = await to_rounds(asked.rounds, here.media(memory_id, files), limits)
     done = await append_rounds(here.service, memory_id, asked.rounds, rounds)
-    return AppendResponse(
-        added=[round_.id for round_ in done.added],
-        unchanged=done.unchanged,
-        version=done.version,
-    )
+    return AppendResponse.of(done)
 
 
 @router.get(

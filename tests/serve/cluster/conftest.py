@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +20,7 @@ import yaml
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when Ray is imported
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-SEARCHES_AT_ONCE = 16
+ADMISSION = {"search": 16, "answer": 4, "append": 64}
 
 
 @pytest.fixture(scope="session")
@@ -49,29 +50,17 @@ class Running:
         return httpx.AsyncClient(base_url=self.url, timeout=60)
 
 
-def fake_settings(home: Path, port: int) -> dict[str, object]:
-    return {
-        "name": "test",
-        "memory": {
-            "encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}},
-            "llm": {"provider": "fake"},
-            "store": {"home": str(home)},
-        },
-        "http": {"port": port, "open_on_loopback": True},
-        "retriever": {"replicas": 2, "num_cpus": 0.5},
-        "admission": {"search": SEARCHES_AT_ONCE, "answer": 4, "append": 64},
-    }
-
-
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def running(
+    tmp_path_factory: pytest.TempPathFactory, served_settings: Callable[..., dict[str, Any]]
+) -> Iterator[Running]:
     import ray
 
     from serve.launch import address, embedded_store, end, free_port, local_ray, start
     from serve.settings import load_serve_settings
 
     home = tmp_path_factory.mktemp("served")
-    settings = load_serve_settings(fake_settings(home, free_port()))
+    settings = load_serve_settings(served_settings(home, free_port(), admission=ADMISSION))
     with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
         start(settings, memory)
         session = ray._private.worker._global_node.get_session_dir_path()
@@ -81,7 +70,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def serve_process() -> Iterator[Callable[[Path], tuple[subprocess.Popen[bytes], str]]]:
+def serve_process(
+    served_settings: Callable[..., dict[str, Any]],
+) -> Iterator[Callable[[Path], tuple[subprocess.Popen[bytes], str]]]:
     """Starts `vmem serve` in a process of its own, and ends it where the test did not."""
     started: list[subprocess.Popen[bytes]] = []
 
@@ -91,7 +82,7 @@ def serve_process() -> Iterator[Callable[[Path], tuple[subprocess.Popen[bytes], 
         home.mkdir(exist_ok=True)
         port = free_port()
         config = home / "serve.yaml"
-        config.write_text(yaml.safe_dump(fake_settings(home, port)))
+        config.write_text(yaml.safe_dump(served_settings(home, port, admission=ADMISSION)))
         command = [Path(sys.executable).with_name("vmem"), "serve", "--config", str(config)]
         with (home / "serve.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

@@ -78,7 +78,9 @@ def _tool(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+def scraped(
+    tmp_path_factory: pytest.TempPathFactory, served_settings: Callable[..., dict[str, Any]]
+) -> Iterator[Scraped]:
     binary = _tool("prometheus")
     os.environ[INTERVAL] = "1000"
     from ray import serve as ray_serve
@@ -87,7 +89,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     from serve.settings import load_serve_settings
 
     home = tmp_path_factory.mktemp("scraped")
-    settings = load_serve_settings(_settings(home, free_port()))
+    settings = load_serve_settings(served_settings(home, free_port()))
     with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
         start(settings, memory)
         probe = ray_serve.run(_probe(), name="probe", route_prefix="/probe")
@@ -99,19 +101,6 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
             process.wait(30)
             end()
             os.environ.pop(INTERVAL)
-
-
-def _settings(home: Path, port: int) -> dict[str, object]:
-    return {
-        "name": "test",
-        "memory": {
-            "encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}},
-            "llm": {"provider": "fake"},
-            "store": {"home": str(home)},
-        },
-        "http": {"port": port, "open_on_loopback": True},
-        "retriever": {"replicas": 2, "num_cpus": 0.5},
-    }
 
 
 def _probe() -> Any:

@@ -1,6 +1,6 @@
 """One contract for the catalogue and the round log, held by SQLite and by PostgreSQL."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,25 +23,6 @@ from vmem.stores.catalogue import Bank, Catalogue, dialogues_digest
 from vmem.types import Dialogue, Image, Round, Turn
 
 AtOnce = Callable[[list[Callable[[], object]]], None]
-BANK = Bank(
-    name="demo",
-    kind="served",
-    text_encoder="minilm-1",
-    text_width=384,
-    image_encoder="none",
-    image_width=0,
-    text_collection="demo_text",
-    image_collection="demo_image",
-    units=UnitSettings(),
-)
-
-
-@pytest.fixture
-def catalogue(url: str) -> Iterator[Catalogue]:
-    catalogue = Catalogue(url, busy_timeout_s=10)
-    catalogue.ensure_bank(BANK)
-    yield catalogue
-    catalogue.close()
 
 
 def a_round(name: str = "r0", text: str = "hello", images: int = 0, position: int = 0) -> Round:
@@ -57,16 +38,16 @@ def a_dialogue(name: str, count: int) -> Dialogue:
     return Dialogue(id=name, rounds=rounds)
 
 
-def test_a_bank_is_made_once(catalogue: Catalogue, url: str) -> None:
-    assert catalogue.bank("demo") == BANK
+def test_a_bank_is_made_once(bank: Bank, catalogue: Catalogue, url: str) -> None:
+    assert catalogue.bank("demo") == bank
     assert catalogue.bank("other") is None
-    moved = replace(BANK, text_collection="elsewhere", manifest_digest="d")
-    assert catalogue.ensure_bank(moved) == BANK
-    other = replace(BANK, name="b", units=UnitSettings(fold_captions=False), kind="built")
+    moved = replace(bank, text_collection="elsewhere", manifest_digest="d")
+    assert catalogue.ensure_bank(moved) == bank
+    other = replace(bank, name="b", units=UnitSettings(fold_captions=False), kind="built")
     assert catalogue.ensure_bank(other) == other
-    assert catalogue.banks() == [other, BANK]
+    assert catalogue.banks() == [other, bank]
     again = Catalogue(url)
-    assert again.banks() == [other, BANK]
+    assert again.banks() == [other, bank]
     again.close()
 
 
@@ -81,17 +62,17 @@ def test_a_bank_is_made_once(catalogue: Catalogue, url: str) -> None:
     ],
 )
 def test_a_bank_of_other_encoders_is_refused(
-    catalogue: Catalogue, changes: dict[str, Any], told: str
+    bank: Bank, catalogue: Catalogue, changes: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(EncoderMismatchError) as caught:
-        catalogue.ensure_bank(replace(BANK, **changes))
+        catalogue.ensure_bank(replace(bank, **changes))
     assert str(caught.value).startswith(f"bank demo was made with {told}")
-    assert catalogue.banks() == [BANK]
+    assert catalogue.banks() == [bank]
 
 
-def test_a_bank_record_changes(catalogue: Catalogue) -> None:
+def test_a_bank_record_changes(bank: Bank, catalogue: Catalogue) -> None:
     catalogue.update_bank("demo", text_collection="new", manifest_digest="m")
-    changed = replace(BANK, text_collection="new", manifest_digest="m")
+    changed = replace(bank, text_collection="new", manifest_digest="m")
     assert catalogue.bank("demo") == changed
     catalogue.update_bank("demo", manifest_digest=None)
     assert catalogue.bank("demo") == replace(changed, manifest_digest=None)
@@ -273,13 +254,13 @@ def replace_bank(catalogue: Catalogue, dialogues: list[Dialogue], **changes: Any
     catalogue.replace_bank("demo", dialogues, **{**values, **changes})
 
 
-def test_a_build_replaces_the_whole_bank(catalogue: Catalogue) -> None:
+def test_a_build_replaces_the_whole_bank(bank: Bank, catalogue: Catalogue) -> None:
     catalogue.append("demo", "a", [a_round("r0", "will be gone")])
     catalogue.append("demo", "gone", [a_round("r0")])
     dialogues = [a_dialogue("b", 3), a_dialogue("a", 2), a_dialogue("empty", 0)]
     replace_bank(catalogue, dialogues)
     assert catalogue.bank("demo") == replace(
-        BANK, text_collection="t2", image_collection="i2", manifest_digest="m2"
+        bank, text_collection="t2", image_collection="i2", manifest_digest="m2"
     )
     infos = catalogue.memories("demo")
     assert [(info.id, info.rounds, info.images) for info in infos] == [
@@ -309,13 +290,15 @@ def test_what_is_appended_after_a_build_can_be_told(catalogue: Catalogue) -> Non
     assert catalogue.rounds("demo", "a", after_version=again.built_version) == ()
 
 
-def test_a_build_leaves_a_bank_alone_that_changed_meanwhile(catalogue: Catalogue) -> None:
+def test_a_build_leaves_a_bank_alone_that_changed_meanwhile(
+    bank: Bank, catalogue: Catalogue
+) -> None:
     empty = catalogue.bank_digest("demo")
     assert empty == dialogues_digest([])
     catalogue.append("demo", "a", [a_round()])
     with pytest.raises(StoreError, match="bank demo was appended to while it was built"):
         replace_bank(catalogue, [a_dialogue("a", 2)], expected_digest=empty)
-    assert catalogue.bank("demo") == BANK
+    assert catalogue.bank("demo") == bank
     assert catalogue.rounds("demo", "a") == (a_round(),)
     replace_bank(catalogue, [a_dialogue("a", 2)], expected_digest=catalogue.bank_digest("demo"))
     assert catalogue.memory("demo", "a").rounds == 2
@@ -372,10 +355,12 @@ def test_writers_at_once_take_their_turns(catalogue: Catalogue, url: str, at_onc
     second.close()
 
 
-def test_memories_and_tables_made_at_once_are_made_once(url: str, at_once: AtOnce) -> None:
+def test_memories_and_tables_made_at_once_are_made_once(
+    bank: Bank, url: str, at_once: AtOnce
+) -> None:
     def open_and_make() -> None:
         catalogue = Catalogue(url)
-        catalogue.ensure_bank(BANK)
+        catalogue.ensure_bank(bank)
         catalogue.create_memory("demo", "m")
         catalogue.close()
 

@@ -2,39 +2,17 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
-from vmem.config import UnitSettings
 from vmem.errors import RoundConflictError, UnknownMemoryError, UnknownRoundError
-from vmem.stores.catalogue import Bank, Catalogue, dialogues_digest
+from vmem.stores.catalogue import Catalogue, dialogues_digest
 from vmem.types import Dialogue, Image, Round, Turn
 
 RED, BLUE, VOICE = (hashlib.sha256(name.encode()).hexdigest() for name in ("red", "blue", "voice"))
 AUDIO = f"/store/{VOICE[:2]}/{VOICE[2:]}.wav"
-
-
-@pytest.fixture
-def catalogue(url: str) -> Iterator[Catalogue]:
-    catalogue = Catalogue(url, busy_timeout_s=10)
-    catalogue.ensure_bank(
-        Bank(
-            name="demo",
-            kind="served",
-            text_encoder="minilm-1",
-            text_width=384,
-            image_encoder="none",
-            image_width=0,
-            text_collection="demo_text",
-            image_collection="demo_image",
-            units=UnitSettings(),
-        )
-    )
-    yield catalogue
-    catalogue.close()
 
 
 def a_round(name: str, *digests: str, text: str = "hello", audio: str | None = None) -> Round:
