@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from vmem.errors import ConfigError, StoreBusyError, StoreError
 from vmem.stores.tables import METADATA, SCHEMA_VERSION, VERSION
@@ -139,12 +140,15 @@ def _sqlite(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def connect(connection: Any, _: object) -> None:  # noqa: ANN401
         connection.isolation_level = None
-        for pragma in (
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "foreign_keys = ON",
-            "secure_delete = ON",
-        ):
+        # SQLite does not wait where two turn a new file to WAL at once: one is told it is busy.
+        waiting = Retrying(
+            retry=retry_if_exception(lambda error: _fault_code(error) in _BUSY),
+            stop=stop_after_delay(busy_timeout_s),
+            wait=wait_random(0.0, 0.05),
+            reraise=True,
+        )
+        waiting(connection.execute, "PRAGMA journal_mode = WAL")
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")
@@ -178,6 +182,11 @@ def _place(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return f"the catalogue {url.database or 'in memory'}"
     return f"the catalogue {url.database or ''} at {url.host or 'its socket'}"
+
+
+def _fault_code(error: BaseException) -> str:
+    """The database's code of an error; empty where it is none of the database's."""
+    return _fault(error)[0] if isinstance(error, DBAPIError | sqlite3.Error) else ""
 
 
 def _fault(error: DBAPIError | sqlite3.Error) -> tuple[str, str]:
