@@ -7,7 +7,7 @@ off the attached image. Where a case calls for one and none is made, a note says
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmem.config import AnswerSettings, RetrievalSettings
@@ -26,6 +26,7 @@ from vmem.types import (
     TEXT_SIGNALS,
     Anchors,
     Case,
+    Failure,
     Image,
     Query,
     Route,
@@ -49,6 +50,15 @@ class _Generated:
     caption: str | None = None
     notes: tuple[str, ...] = ()
     usage: tuple[Usage, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _NoReply:
+    """Why there is no reply, in words and to be counted."""
+
+    reason: str
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +70,17 @@ class _Writer:
     timeout_s: float | None
     on_failure: Literal["fail", "query"]
 
-    async def write(self, request: ChatRequest) -> ChatReply | str:
-        """The reply, or in words why there is none."""
+    async def write(self, request: ChatRequest) -> ChatReply | _NoReply:
+        """The reply, or why there is none."""
         try:
             return await self._complete(request)
         except ModelError as error:
             if self.on_failure == "query":
                 # Notes reach whoever asks; the error names servers, and stays in the log.
                 _log.warning("the %s call failed: %s", request.role, error)
-                return _reason(error)
+                return _NoReply(_reason(error), _failure(request, type(error)))
             if isinstance(error, ModelFormatError):
-                return str(error)
+                return _NoReply(str(error), _failure(request, type(error)))
             raise
 
     async def _complete(self, request: ChatRequest) -> ChatReply:
@@ -82,6 +92,10 @@ class _Writer:
                 f"{self.chat.name} gave no reply to the {request.role} call within"
                 f" {self.timeout_s:g} s: raise llm.anchor_timeout_s"
             ) from error
+
+
+def _failure(request: ChatRequest, error: type[ModelError]) -> Failure:
+    return Failure(role=request.role, error=error.__name__)
 
 
 def _reason(error: ModelError) -> str:
@@ -146,6 +160,7 @@ async def make_anchors(
         query_caption=query_caption,
         notes=(*notes, *made.notes, *caption_notes),
         usage=made.usage,
+        failures=made.failures,
     )
 
 
@@ -204,12 +219,14 @@ async def _write_caption(
         temperature=writer.temperature,
     )
     reply = await writer.write(request)
-    if isinstance(reply, str):
-        return _Generated(notes=(f"hypothetical caption not usable: {reply}",))
+    if isinstance(reply, _NoReply):
+        note = f"hypothetical caption not usable: {reply.reason}"
+        return _Generated(notes=(note,), failures=(reply.failure,))
     caption = one_line(reply.text)
     if not caption:
         note = f"hypothetical caption not usable: {writer.chat.name} wrote an empty one"
-        return _Generated(notes=(note,), usage=(reply.usage,))
+        failure = _failure(request, ModelFormatError)
+        return _Generated(notes=(note,), usage=(reply.usage,), failures=(failure,))
     return _Generated(hypo_caption=caption, usage=(reply.usage,))
 
 
@@ -239,16 +256,18 @@ async def _read_keywords(
         json_schema=keywords_schema(retrieval.max_keywords),
     )
     reply = await writer.write(request)
-    if isinstance(reply, str):
-        return _Generated(notes=(f"image keywords not usable: {reply}",))
+    if isinstance(reply, _NoReply):
+        note = f"image keywords not usable: {reply.reason}"
+        return _Generated(notes=(note,), failures=(reply.failure,))
     found, caption = parse_keywords(reply.text)
     keywords = choose_keywords(found, retrieval.max_keywords)
-    notes = []
+    made = _Generated(keywords=keywords, caption=caption, usage=(reply.usage,))
     if not keywords:
-        notes.append(f"image keywords not usable: {writer.chat.name} gave none that can be read")
-    elif len(keywords) < len(found):
-        notes.append(f"image keywords: {len(keywords)} of {len(found)} kept")
-    return _Generated(keywords=keywords, caption=caption, notes=tuple(notes), usage=(reply.usage,))
+        note = f"image keywords not usable: {writer.chat.name} gave none that can be read"
+        return replace(made, notes=(note,), failures=(_failure(request, ModelFormatError),))
+    if len(keywords) < len(found):
+        return replace(made, notes=(f"image keywords: {len(keywords)} of {len(found)} kept",))
+    return made
 
 
 def _describe(

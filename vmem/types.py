@@ -194,6 +194,19 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A call of a language model that gave nothing that can be used.
+
+    Attributes:
+        role: What it was asked for: a `Role`.
+        error: Name of the class of `vmem.errors` that says how it failed.
+    """
+
+    role: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Anchors:
     """What each active signal searches with: a_{c,l}(q) of Equation 3.
 
@@ -204,6 +217,7 @@ class Anchors:
         query_caption: What the query's image shows, in words, for the attached-image note.
         notes: Why something that the case calls for was not done.
         usage: The model calls made.
+        failures: Those that gave nothing, so that the search goes on without.
     """
 
     by_signal: Mapping[Signal, str | Image]
@@ -212,6 +226,7 @@ class Anchors:
     query_caption: str | None = None
     notes: tuple[str, ...] = ()
     usage: tuple[Usage, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

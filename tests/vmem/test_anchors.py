@@ -19,7 +19,7 @@ from vmem.errors import (
 from vmem.llm.fake import FakeChat
 from vmem.prompts import Prompts
 from vmem.prompts.replies import LONGEST_KEYWORD, choose_keywords, parse_keywords
-from vmem.types import Anchors, Case, Image, Query, Route, Signal
+from vmem.types import Anchors, Case, Failure, Image, Query, Route, Signal
 
 PROMPTS = Prompts(PromptSettings())
 PHOTO = Image(id="Q1", uri="q.png", caption="the data's words")
@@ -106,7 +106,7 @@ def test_why_there_is_no_hypothetical_caption(
     chat = FakeChat([])
     made = anchors(Case.TEXT_TO_IMAGE, chat if has_model else None, **values)
     assert set(made.by_signal.values()) == {"raw words"}
-    assert made.notes == (f"hypothetical caption off: {note}",)
+    assert (made.notes, made.failures) == ((f"hypothetical caption off: {note}",), ())
     assert not chat.requests
 
 
@@ -116,6 +116,7 @@ def test_an_empty_caption_leaves_the_query_as_it_is(reply: str | Exception) -> N
     assert set(made.by_signal.values()) == {"raw words"}
     assert made.hypo_caption is None
     assert [note.split(":")[0] for note in made.notes] == ["hypothetical caption not usable"]
+    assert made.failures == (Failure(role="hypo_caption", error="ModelFormatError"),)
     assert len(made.usage) == isinstance(reply, str)
 
 
@@ -158,7 +159,7 @@ def test_why_there_are_no_keywords(
     made = anchors(Case.IMAGE_TEXT_TO_TEXT, chat, PHOTO, **values)
     assert made.by_signal == {TEXT: "raw words", SPARSE: "raw words", Signal.VISUAL: PHOTO}
     assert made.notes == (f"image keywords off: {note}", DESCRIPTION_OFF)
-    assert (made.query_caption, made.usage) == (None, ())
+    assert (made.query_caption, made.usage, made.failures) == (None, (), ())
     assert chat is None or not chat.requests
 
 
@@ -171,6 +172,7 @@ def test_unusable_keywords_leave_the_query_as_it_is(reply: str | Exception) -> N
         "image keywords not usable",
         "description of the attached image off",
     ]
+    assert made.failures == (Failure(role="keywords", error="ModelFormatError"),)
 
 
 def test_keywords_left_out_are_counted() -> None:
@@ -180,6 +182,7 @@ def test_keywords_left_out_are_counted() -> None:
     )
     assert made.keywords == ("Dog", "cat", "sofa")
     assert made.notes[0] == "image keywords: 3 of 6 kept"
+    assert made.failures == ()
 
 
 @pytest.mark.parametrize(
@@ -280,6 +283,8 @@ def test_where_it_may_a_search_goes_on_with_the_query_as_it_is(
     made = anchors(case, seeing(error), image, on_model_failure="query")
     assert set(made.by_signal.values()) - {PHOTO} == {"raw words"}
     assert made.notes[0].endswith(f" not usable: the language model {reason}")
+    role = "keywords" if image else "hypo_caption"
+    assert made.failures == (Failure(role=role, error=type(error).__name__),)
     assert "10.0.0.9" not in str(made), "who asks is not told of servers"
     assert "10.0.0.9" in caplog.text
 

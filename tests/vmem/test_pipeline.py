@@ -30,7 +30,7 @@ from vmem.prompts import Prompts
 from vmem.rounds import exchange
 from vmem.stores.hot import HotMemory
 from vmem.tokens import estimate_tokens
-from vmem.types import Case, Dialogue, Image, Query, Retrieval, Signal, Usage
+from vmem.types import Case, Dialogue, Failure, Image, Query, Retrieval, Signal, Usage
 
 COLOURS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220)}
 CAPTIONS = {"red": "a scarlet kite", "green": "a lime frog", "blue": "a navy boat"}
@@ -443,6 +443,8 @@ def test_a_search_goes_on_without_the_model_where_it_is_told_to_and_an_answer_do
     assert found.anchors.notes == (
         "hypothetical caption not usable: the language model cannot be reached",
     )
+    failure = Failure(role="hypo_caption", error="ModelUnavailableError")
+    assert found.anchors.failures == (failure,)
     with pytest.raises(ModelUnavailableError):
         asyncio.run(ask(query, memory, parts_of(gone), going_on))
 
