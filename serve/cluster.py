@@ -23,7 +23,7 @@ from tenacity import (
 
 from serve.errors import OverloadedError, UnavailableError, UnknownFileError
 from serve.handles import read
-from serve.scrape import merge
+from serve.scrape import Scrape
 from serve.service import Embedded, Found, Options, Readiness
 from vmem.bank import database_url, images_url
 from vmem.config import Settings
@@ -65,6 +65,7 @@ class Cluster:
         self._writer = writer
         self._retriever = retriever
         self._readiness: tuple[float, Readiness] | None = None
+        self._scrape = Scrape(_nodes)
 
     async def create(self, memory_id: str) -> MemoryInfo:
         """See `Service.create`."""
@@ -144,14 +145,7 @@ class Cluster:
 
     async def metrics(self) -> bytes:
         """See `Service.metrics`."""
-        nodes = await asyncio.to_thread(ray.nodes)
-        return await merge(
-            [
-                f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
-                for node in nodes
-                if node["Alive"]
-            ]
-        )
+        return await self._scrape.text()
 
     async def _try_parts(self) -> Readiness:
         parts = {"writer": "ok"}
@@ -172,6 +166,16 @@ class Cluster:
         if not self._catalogue.has_image(self._bank, memory_id, digest):
             raise UnknownFileError("no round of this memory holds that file")
         return self._media.get(digest)
+
+
+async def _nodes() -> list[str]:
+    """Where the nodes that are alive export metrics."""
+    nodes = await asyncio.to_thread(ray.nodes)
+    return [
+        f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}"
+        for node in nodes
+        if node["Alive"]
+    ]
 
 
 async def _call(call: Callable[[], Awaitable[T]]) -> T:

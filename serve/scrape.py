@@ -8,7 +8,8 @@ import asyncio
 import logging
 import platform
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 
@@ -34,9 +35,33 @@ DROPPED_LABELS = frozenset(
 """Labels that are the same on every sample of a node; `node` says which it is."""
 TIMEOUT_S = 4.0
 """Seconds for one node, below the ten that Prometheus gives a scrape."""
+STANDS_S = 1.0
+"""Seconds that what was gathered stands: replicas tell Ray no more often than that."""
 
 _CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 log = logging.getLogger("vmem.serve")
+
+
+class Scrape:
+    """The metrics of a cluster, gathered once however many ask for them at a time.
+
+    Args:
+        addresses: Gives the `HOST:PORT` of each node's metrics.
+    """
+
+    def __init__(self, addresses: Callable[[], Awaitable[Sequence[str]]]) -> None:
+        self._addresses = addresses
+        self._gathering = asyncio.Lock()
+        self._text = b""
+        self._stale_at = 0.0
+
+    async def text(self) -> bytes:
+        """As `merge`, at most `STANDS_S` old."""
+        async with self._gathering:  # who waits here finds what the one before has gathered
+            if time.monotonic() >= self._stale_at:
+                self._text = await merge(await self._addresses())
+                self._stale_at = time.monotonic() + STANDS_S
+            return self._text
 
 
 async def merge(addresses: Sequence[str]) -> bytes:

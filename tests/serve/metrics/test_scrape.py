@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from serve.scrape import merge, merge_texts
+from serve.scrape import STANDS_S, Scrape, merge, merge_texts
 
 
 @pytest.fixture
@@ -137,3 +138,60 @@ async def test_nodes_are_asked_at_once_and_a_silent_one_costs_no_other(
     for server in servers:
         server.close()
         await server.wait_closed()
+
+
+class _Nodes:
+    """Addresses of a cluster without nodes; counts how often they are asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go_on = asyncio.Event()
+        self.errors: list[Exception] = []
+
+    async def __call__(self) -> list[str]:
+        self.asked += 1
+        await self.go_on.wait()
+        if self.errors:
+            raise self.errors.pop()
+        return []
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time that the scrape goes by; the event loop goes by its own."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("serve.scrape.time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
+
+
+@pytest.mark.anyio
+async def test_scrapes_at_once_cost_one_and_so_do_those_of_the_same_second(
+    clock: SimpleNamespace,
+) -> None:
+    nodes = _Nodes()
+    scrape = Scrape(nodes)
+    waiting = [asyncio.create_task(scrape.text()) for _ in range(50)]
+    await asyncio.sleep(0)
+    nodes.go_on.set()
+    texts = await asyncio.gather(*waiting)
+    assert set(texts) == {merge_texts({})}
+    assert nodes.asked == 1
+    for later_s, asked in ((0.9, 1), (0.1, 2), (0.9, 2), (5.0, 3)):
+        clock.now += STANDS_S * later_s
+        await scrape.text()
+        assert nodes.asked == asked
+
+
+@pytest.mark.anyio
+async def test_who_waits_for_a_scrape_that_is_given_up_or_fails_scrapes_anew() -> None:
+    nodes = _Nodes()
+    nodes.errors = [ConnectionError("the cluster is gone")]
+    scrape = Scrape(nodes)
+    given_up, failing, good = (asyncio.create_task(scrape.text()) for _ in range(3))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    nodes.go_on.set()
+    with pytest.raises(ConnectionError):
+        await failing
+    assert await good == merge_texts({})
+    assert nodes.asked == 3
