@@ -74,8 +74,8 @@ class Here:
             raise UnknownFileError("no round of the memory holds it") from error
 
 
-def here(request: Request) -> Here:
-    """The parts of the app that serves a request."""
+async def here(request: Request) -> Here:
+    """The parts of the app that serves a request; async, as FastAPI gives others a thread."""
     parts = request.app.state.here
     assert isinstance(parts, Here)
     return parts
@@ -137,7 +137,8 @@ class TimedRoute(APIRoute):
 
         async def timed(request: Request) -> Response:
             try:
-                async with asyncio.timeout(here(request).settings.http.request_timeout_s) as limit:
+                limit_s = (await here(request)).settings.http.request_timeout_s
+                async with asyncio.timeout(limit_s) as limit:
                     return await handler(request)
             except TimeoutError as error:
                 if limit.expired():

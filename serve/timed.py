@@ -1,4 +1,4 @@
-"""Encoders that report how many items each call encodes, and how long it takes."""
+"""Encoders that gather calls, and report how many items each batch has and how long it takes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from PIL.Image import Image as Picture
 
+from serve.gathered import Gathered
 from serve.telemetry import Encoder
 from vmem.build import make_parts
 from vmem.config import Settings
@@ -43,11 +44,11 @@ def timed_parts(settings: Settings, record: Record, chat: ChatModel | None = Non
 
 
 class _Timed(Generic[E]):
-    """An encoder that reports its calls.
+    """An encoder that gathers the calls of several threads and reports each batch.
 
     Args:
         encoder: The encoder.
-        record: Told of each call.
+        record: Told of each batch.
     """
 
     def __init__(self, encoder: E, record: Record) -> None:
@@ -64,17 +65,24 @@ class _Timed(Generic[E]):
         """The encoder's own."""
         return self._encoder.width
 
-    def _call(
-        self, which: Encoder, encode: Callable[[Sequence[Item]], Vectors], items: Sequence[Item]
-    ) -> Vectors:
-        start = time.perf_counter()
-        vectors_ND = encode(items)
-        self._record(which, len(items), time.perf_counter() - start)
-        return vectors_ND
+    def _gathered(
+        self, which: Encoder, encode: Callable[[Sequence[Item]], Vectors]
+    ) -> Gathered[Item]:
+        def timed(items: Sequence[Item]) -> Vectors:
+            start = time.perf_counter()
+            vectors_ND = encode(items)
+            self._record(which, len(items), time.perf_counter() - start)
+            return vectors_ND
+
+        return Gathered(timed)
 
 
 class TimedTextEncoder(_Timed[TextEncoder]):
-    """A `TextEncoder` that reports its calls."""
+    """A `TextEncoder` that gathers and reports its calls."""
+
+    def __init__(self, encoder: TextEncoder, record: Record) -> None:
+        super().__init__(encoder, record)
+        self._encode = self._gathered("text", encoder.encode)
 
     @property
     def max_tokens(self) -> int:
@@ -83,7 +91,7 @@ class TimedTextEncoder(_Timed[TextEncoder]):
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """See `TextEncoder.encode`."""
-        return self._call("text", self._encoder.encode, texts)
+        return self._encode(texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """See `TextEncoder.count_tokens`."""
@@ -91,7 +99,11 @@ class TimedTextEncoder(_Timed[TextEncoder]):
 
 
 class TimedImageEncoder(_Timed[ImageEncoder]):
-    """An `ImageEncoder` that reports its calls; `of` keeps a text tower."""
+    """An `ImageEncoder` that gathers and reports its calls; `of` keeps a text tower."""
+
+    def __init__(self, encoder: ImageEncoder, record: Record) -> None:
+        super().__init__(encoder, record)
+        self._encode = self._gathered("image", encoder.encode)
 
     @staticmethod
     def of(encoder: ImageEncoder, record: Record) -> "TimedImageEncoder":
@@ -102,7 +114,7 @@ class TimedImageEncoder(_Timed[ImageEncoder]):
 
     def encode(self, images: Sequence[Picture]) -> Vectors:
         """See `ImageEncoder.encode`."""
-        return self._call("image", self._encoder.encode, images)
+        return self._encode(images)
 
 
 class _TimedTower(TimedImageEncoder):
@@ -110,8 +122,8 @@ class _TimedTower(TimedImageEncoder):
 
     def __init__(self, encoder: ImageEncoder, tower: TextTower, record: Record) -> None:
         super().__init__(encoder, record)
-        self._tower = tower
+        self._encode_text = self._gathered("text_tower", tower.encode_text)
 
     def encode_text(self, texts: Sequence[str]) -> Vectors:
         """See `TextTower.encode_text`."""
-        return self._call("text_tower", self._tower.encode_text, texts)
+        return self._encode_text(texts)
