@@ -1,47 +1,54 @@
 """Measures the serving application on this machine: ratios of one run, and a load report.
 
-python -m jobs.benchmark_serve [--config embedded]
+python -m jobs.benchmark_serve [--config embedded] [--plot runs/load.svg]
 """
 
 import asyncio
-import json
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import httpx
 import typer
-from ray import serve as ray_serve
-from ray.serve.handle import DeploymentResponseGenerator
-from rich.table import Table
 
 from jobs.benchmark import iqr
-from serve.app import NAME
+from jobs.load_report import measure_load, plot_load, print_load
+from jobs.streamed_answers import Streamed, stream_direct, stream_over_http
 from serve.launch import address, embedded_store, end, free_port, local_ray, start
 from serve.settings import ServeSettings, load_serve_settings
 from vmem.bank import Bank
 from vmem.config import Settings, replace
 from vmem.datasets.sample import read_sample
-from vmem.ports import ChatReply, ChatRequest
 from vmem.show import console, errors
 from vmem.types import Query, Round
 
 MEMORY = "sample"
 CLIENTS = (1, 8, 32, 128)
-REPEATS = 60
+REPEATS = 100
 """Searches timed one after the other, each way in turn."""
+ROUNDS_OF_EIGHT = 5
+"""Times that eight clients search, each way in turn."""
 LOAD_S = 15.0
 """Seconds of load at each number of clients."""
 QUESTIONS = tuple(q.query.text for q in read_sample().questions if q.query.image is None)[:16]
+ANSWERED = QUESTIONS[:10]
+LAG = 3
+"""Questions between the two ways of answering one, so that no prompt's state is still cached."""
 OPTIONS = {"hypo_caption": False}
 """So that a search means the same in process and over HTTP: no language model."""
 
+Search = Callable[[str], Awaitable[None]]
 
-def main(config: Annotated[str, typer.Option("--config")] = "embedded") -> None:
+
+def main(
+    config: Annotated[str, typer.Option("--config")] = "embedded",
+    plot: Annotated[Path, typer.Option("--plot", help="Where the plot of the load goes.")] = Path(
+        "runs/load.svg"
+    ),
+) -> None:
     """Print what HTTP adds to a search and to an answer, and times under load."""
     settings = load_serve_settings(config)
     port = {"port": free_port()}
@@ -53,24 +60,27 @@ def main(config: Annotated[str, typer.Option("--config")] = "embedded") -> None:
                 began = time.perf_counter()
                 start(settings, stored)
                 console.print(f"ready after {time.perf_counter() - began:.0f} s")
-            asyncio.run(_measure(settings, stored))
+            asyncio.run(_measure(settings, stored, plot))
             end()
 
 
-async def _measure(settings: ServeSettings, memory: Settings) -> None:
+async def _measure(settings: ServeSettings, memory: Settings, plot: Path) -> None:
     async with httpx.AsyncClient(base_url=address(settings), timeout=300) as client:
-        rounds = read_sample().dialogues[0].rounds
-        await _append(client, rounds)
+        await _append(client, read_sample().dialogues[0].rounds)
         local = Bank(replace(memory, llm={"provider": "none"}), writes=False)
-        over_http, in_process = _searches(client, local)
         with errors.status("searching"):
-            await _print_search(over_http, in_process)
+            await _print_search(client, local)
         if settings.backbone.kind == "embedded":
             with errors.status("answering"):
-                await _print_answer(client)
-        with errors.status("loading"):
-            await _print_load(address(settings))
+                await _print_answer(client, local)
         local.close()
+    with errors.status("loading"):
+        bodies = [{"query": question, "options": OPTIONS} for question in QUESTIONS]
+        url = f"{address(settings)}/v1/memories/{MEMORY}/search"
+        loads = [await measure_load(url, bodies, clients, LOAD_S) for clients in CLIENTS]
+    print_load(loads)
+    plot_load(loads, plot)
+    console.print(f"plot: {plot}")
 
 
 async def _append(client: httpx.AsyncClient, rounds: Sequence[Round]) -> None:
@@ -91,10 +101,7 @@ async def _append(client: httpx.AsyncClient, rounds: Sequence[Round]) -> None:
     reply.raise_for_status()
 
 
-Search = Callable[[str], Awaitable[None]]
-
-
-def _searches(client: httpx.AsyncClient, local: Bank) -> tuple[Search, Search]:
+async def _print_search(client: httpx.AsyncClient, local: Bank) -> None:
     async def over_http(question: str) -> None:
         body = {"query": question, "options": OPTIONS}
         reply = await client.post(f"/v1/memories/{MEMORY}/search", json=body)
@@ -103,31 +110,28 @@ def _searches(client: httpx.AsyncClient, local: Bank) -> tuple[Search, Search]:
     async def in_process(question: str) -> None:
         await local.search(MEMORY, Query(text=question))
 
-    return over_http, in_process
-
-
-async def _print_search(over_http: Search, in_process: Search) -> None:
-    for search in (over_http, in_process):
-        for question in QUESTIONS:
-            await search(question)
-    seconds: dict[Search, list[float]] = {over_http: [], in_process: []}
+    ways = (over_http, in_process)
+    for search in ways:  # both warm
+        await _rate(search, 8)
+    seconds: dict[Search, list[float]] = {search: [] for search in ways}
     for number in range(REPEATS):
-        for search in (over_http, in_process):
+        for search in ways:
             began = time.perf_counter()
             await search(QUESTIONS[number % len(QUESTIONS)])
             seconds[search].append(time.perf_counter() - began)
     http, bare = seconds[over_http], seconds[in_process]
-    ratios = [a / b for a, b in zip(http, bare, strict=True)]
+    pairs = [a / b for a, b in zip(http, bare, strict=True)]
     console.print(
         f"search, 1 client: HTTP {_ms(http)}, in process {_ms(bare)};"
         f" ratio of medians {statistics.median(http) / statistics.median(bare):.2f}"
-        f" [IQR of pairs {iqr(ratios)}]"
+        f" [IQR of pairs {iqr(pairs)}]"
     )
-    rates = {search: [await _rate(search, 8) for _ in range(3)] for search in seconds}
-    http_rate, bare_rate = (statistics.median(rates[s]) for s in (over_http, in_process))
+    rates = [[await _rate(search, 8) for search in ways] for _ in range(ROUNDS_OF_EIGHT)]
+    http_rate, bare_rate = (statistics.median(column) for column in zip(*rates, strict=True))
     console.print(
         f"search, 8 clients: HTTP {http_rate:.0f}/s, in process {bare_rate:.0f}/s;"
-        f" ratio {http_rate / bare_rate:.2f}"
+        f" ratio of medians {http_rate / bare_rate:.2f}"
+        f" [IQR of pairs {iqr([a / b for a, b in rates])}]"
     )
 
 
@@ -143,128 +147,32 @@ async def _rate(search: Search, clients: int, each: int = 20) -> float:
     return clients * each / (time.perf_counter() - began)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Streamed:
-    """One streamed answer: when its first piece and its end came, and its tokens."""
-
-    first_s: float
-    end_s: float
-    tokens: int
-    retrieval_s: float = 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.tokens / self.end_s
-
-
-async def _print_answer(client: httpx.AsyncClient) -> None:
+async def _print_answer(client: httpx.AsyncClient, local: Bank) -> None:
     """The same prompts by the application and by its backbone's own handle."""
-    handle = ray_serve.get_deployment_handle("Backbone", NAME)
-    served, direct = [], []
-    for question in QUESTIONS:
-        body = {"query": question, "stream": True, "explain": True, "options": {"max_tokens": 64}}
-        explained = {**body, "stream": False, "options": {"max_tokens": 1}}
-        reply = await client.post(f"/v1/memories/{MEMORY}/answer", json=explained)
-        prompt = reply.raise_for_status().json()["prompt"]
-        other = f"{time.time_ns()} {prompt}"  # a cached prompt would flatter whoever comes second
-        request = ChatRequest(role="answer", prompt=other, max_tokens=64)
-        streamed = handle.options(stream=True).stream.remote(request)
-        pieces = cast(DeploymentResponseGenerator[str | ChatReply], streamed)
-        direct.append(await _timed(pieces))
-        served.append(await _timed_http(client, {**body, "query": f"{question} {time.time_ns()}"}))
-    rate = [statistics.median(s.tokens_per_second for s in each) for each in (served, direct)]
-    first = [s.first_s / (s.retrieval_s + d.first_s) for s, d in zip(served, direct, strict=True)]
-    console.print(
-        f"answer: {rate[0]:.1f} tokens/s over HTTP, {rate[1]:.1f} from the backbone;"
-        f" ratio {rate[0] / rate[1]:.2f}"
-    )
-    console.print(
-        f"time to first token over retrieval + backbone's own: {statistics.median(first):.2f}"
-        f" [IQR {iqr(first)}]"
-    )
-
-
-async def _timed(pieces: AsyncIterator[str | ChatReply]) -> _Streamed:
-    began = time.perf_counter()
-    first_s, tokens = 0.0, 0
-    async for piece in pieces:
-        first_s = first_s or time.perf_counter() - began
-        if isinstance(piece, ChatReply):
-            tokens = piece.usage.completion_tokens
-    return _Streamed(first_s=first_s, end_s=time.perf_counter() - began, tokens=tokens)
-
-
-async def _timed_http(client: httpx.AsyncClient, body: dict[str, object]) -> _Streamed:
-    began = time.perf_counter()
-    first_s, tokens, retrieval_s, event = 0.0, 0, 0.0, ""
+    served: list[Streamed] = []
+    direct: list[Streamed] = []
     path = f"/v1/memories/{MEMORY}/answer"
-    async with client.stream("POST", path, json=body) as reply:
-        reply.raise_for_status()
-        async for line in reply.aiter_lines():
-            if line.startswith("event:"):
-                event = line.removeprefix("event:").strip()
-            elif line.startswith("data:"):
-                data = json.loads(line.removeprefix("data:"))
-                if event == "found":
-                    retrieval_s = sum(data["seconds"].values())
-                elif event == "token":
-                    first_s = first_s or time.perf_counter() - began
-                elif event == "done":
-                    tokens = sum(
-                        u["completion_tokens"] for u in data["usage"] if u["role"] == "answer"
-                    )
-                elif event == "error":
-                    raise RuntimeError(data["error"]["message"])
-    return _Streamed(
-        first_s=first_s, end_s=time.perf_counter() - began, tokens=tokens, retrieval_s=retrieval_s
+    for step in range(len(ANSWERED) + LAG):
+        if step < len(ANSWERED):
+            served.append(await stream_over_http(client, path, ANSWERED[step]))
+        if step >= LAG:
+            asked = ANSWERED[step - LAG]
+            context = served[step - LAG].context
+            direct.append(await stream_direct(local.parts.prompts.answer_prompt(context, asked)))
+    speeds = [a.tokens_per_s / b.tokens_per_s for a, b in zip(served, direct, strict=True)]
+    firsts = [a.first_s / (a.search_s + b.first_s) for a, b in zip(served, direct, strict=True)]
+    rate = [statistics.median(s.tokens_per_s for s in way) for way in (served, direct)]
+    first = [_ms([s.first_s for s in way]) for way in (served, direct)]
+    console.print(
+        f"answers ({len(served)}, {statistics.median(s.tokens for s in served):.0f} tokens):"
+        f" after the first token {rate[0]:.1f} tokens/s over HTTP, {rate[1]:.1f} from the backbone;"
+        f" median ratio {statistics.median(speeds):.2f} [IQR {iqr(speeds)}]"
     )
-
-
-async def _print_load(base_url: str) -> None:
-    table = Table("clients", "searches/s", "p50 ms", "p95 ms", "p99 ms", "refused (429)", "errors")
-    for clients in CLIENTS:
-        load = await _load(base_url, clients)
-        table.add_row(str(clients), *load.cells())
-    console.print(table)
-
-
-@dataclass(slots=True)
-class _Load:
-    seconds: list[float]
-    refused: int = 0
-    failed: int = 0
-
-    def cells(self) -> list[str]:
-        cuts = statistics.quantiles(self.seconds, n=100, method="inclusive")
-        times = [f"{1000 * cuts[percent - 1]:.0f}" for percent in (50, 95, 99)]
-        rate = f"{len(self.seconds) / LOAD_S:.0f}"
-        return [rate, *times, str(self.refused), str(self.failed)]
-
-
-async def _load(base_url: str, clients: int) -> _Load:
-    """Searches of so many clients, each asking again as soon as it is answered or refused."""
-    load = _Load([])
-    deadline = time.perf_counter() + LOAD_S
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-
-    async with httpx.AsyncClient(base_url=base_url, timeout=60, limits=limits) as client:
-
-        async def ask(number: int) -> None:
-            while time.perf_counter() < deadline:
-                body = {"query": QUESTIONS[number % len(QUESTIONS)], "options": OPTIONS}
-                began = time.perf_counter()
-                reply = await client.post(f"/v1/memories/{MEMORY}/search", json=body)
-                if reply.status_code == httpx.codes.OK:
-                    load.seconds.append(time.perf_counter() - began)
-                elif reply.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                    load.refused += 1
-                    await asyncio.sleep(float(reply.headers["retry-after"]))
-                else:
-                    load.failed += 1
-                number += 1
-
-        await asyncio.gather(*(ask(number) for number in range(clients)))
-    return load
+    console.print(
+        f"time to first token: {first[0]} over HTTP, of it {_ms([s.search_s for s in served])}"
+        f" searching and anchors; {first[1]} from the backbone; over the sum, median ratio"
+        f" {statistics.median(firsts):.2f} [IQR {iqr(firsts)}]"
+    )
 
 
 def _ms(seconds: Sequence[float]) -> str:
