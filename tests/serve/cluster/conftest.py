@@ -4,28 +4,75 @@ Encoders and backbone are the scripted ones: what is tested here is that nothing
 """
 
 import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # read when Ray is imported
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-ADMISSION = {"search": 16, "answer": 4, "append": 64}
+CAPACITY = 36
+"""Searches, and appends, that are taken on at once: some more than the 32 clients of a test."""
+SECTIONS: dict[str, Any] = {
+    "admission": {"search": CAPACITY, "answer": 4, "append": CAPACITY},
+    "limits": {"rate_per_minute": 1_000_000},  # what is refused here is refused by admission
+}
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+class Client(httpx.AsyncClient):
+    """A caller; rounds are given as their texts by id."""
+
+    async def post_rounds(self, memory: str, texts: Mapping[str, str]) -> httpx.Response:
+        rounds = [
+            {"id": each, "session": "s", "time": "2026-05-04T09:00", "user": text}
+            for each, text in texts.items()
+        ]
+        return await self.post(f"/v1/memories/{memory}/rounds", json={"rounds": rounds})
+
+    async def append(self, memory: str, texts: Mapping[str, str]) -> None:
+        reply = await self.post_rounds(memory, texts)
+        assert reply.status_code == 200, reply.text
+
+    async def search(self, memory: str, query: str) -> httpx.Response:
+        return await self.post(f"/v1/memories/{memory}/search", json={"query": query})
+
+    async def found(self, memory: str, query: str) -> list[str]:
+        """The ids of the rounds that a search cites, the best first."""
+        reply = await self.search(memory, query)
+        assert reply.status_code == 200, reply.text
+        return [cited["round_id"] for cited in reply.json()["citations"]]
+
+    async def round_ids(self, memory: str) -> list[str]:
+        """The ids of all rounds, page by page."""
+        ids: list[str] = []
+        after: int | None = -1
+        while after is not None:
+            reply = await self.get(f"/v1/memories/{memory}/rounds", params={"after": after})
+            page = reply.raise_for_status().json()
+            ids += [each["id"] for each in page["rounds"]]
+            after = page["next"]
+        return ids
+
+
+def _client(url: str) -> Client:
+    return Client(base_url=url, timeout=60, limits=httpx.Limits(max_connections=None))
+
+
+@pytest.fixture(scope="session")
+def connect() -> Callable[[str], Client]:
+    """A caller of an application, by its address."""
+    return _client
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +83,33 @@ class Running:
         url: Its address.
         home: Its store's folder.
         logs: The folder of Serve's logs.
+        capacity: Searches, and appends, that it takes on at once.
     """
 
     url: str
     home: Path
     logs: Path
+    capacity: int = CAPACITY
 
-    def log_of(self, deployment: str) -> str:
+    def logs_of(self, deployment: str) -> list[str]:
+        """The log of each replica that a deployment has or had."""
         files = self.logs.glob(f"replica_vmem_{deployment}_*.log")
-        return "".join(file.read_text() for file in files)
+        return [file.read_text() for file in files]
 
-    def client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, timeout=60)
+    def calls(self, deployment: str, mark: str) -> list[tuple[datetime, datetime]]:
+        """From when to when replicas worked on each call whose request id begins with a mark."""
+        lines = re.findall(
+            rf"^INFO (\S+ \S+) \S+ \S+ {mark}\S* -- CALL \w+ OK ([\d.]+)ms$",
+            "".join(self.logs_of(deployment)),
+            re.M,
+        )
+        ends = [
+            (datetime.fromisoformat(end), timedelta(milliseconds=float(ms))) for end, ms in lines
+        ]
+        return [(end - spent, end) for end, spent in ends]
+
+    def client(self) -> Client:
+        return _client(self.url)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +122,7 @@ def running(
     from serve.settings import load_serve_settings
 
     home = tmp_path_factory.mktemp("served")
-    settings = load_serve_settings(served_settings(home, free_port(), admission=ADMISSION))
+    settings = load_serve_settings(served_settings(home, free_port(), **SECTIONS))
     with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
         start(settings, memory)
         session = ray._private.worker._global_node.get_session_dir_path()
@@ -71,48 +133,37 @@ def running(
 
 @pytest.fixture
 def serve_process(
+    serve_process: Callable[[Path, dict[str, Any]], Any],
     served_settings: Callable[..., dict[str, Any]],
-) -> Iterator[Callable[[Path], tuple[subprocess.Popen[bytes], str]]]:
-    """Starts `vmem serve` in a process of its own, and ends it where the test did not."""
-    started: list[subprocess.Popen[bytes]] = []
+) -> Callable[[Path], Any]:
+    """Starts `vmem serve` over a folder in a process of its own; returns it and its address."""
+    from serve.launch import free_port
 
-    def start(home: Path) -> tuple[subprocess.Popen[bytes], str]:
-        from serve.launch import free_port
-
-        home.mkdir(exist_ok=True)
-        port = free_port()
-        config = home / "serve.yaml"
-        config.write_text(yaml.safe_dump(served_settings(home, port, admission=ADMISSION)))
-        command = [Path(sys.executable).with_name("vmem"), "serve", "--config", str(config)]
-        with (home / "serve.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        started.append(process)
-        url = f"http://127.0.0.1:{port}"
-        for _ in range(600):
-            assert process.poll() is None, (home / "serve.log").read_text()
-            with suppress(httpx.TransportError):
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    return process, url
-            time.sleep(0.2)
-        raise AssertionError((home / "serve.log").read_text())
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(60)
+    return lambda home: serve_process(home, served_settings(home, free_port(), **SECTIONS))
 
 
 @pytest.fixture(scope="session")
 def replica_pids() -> Callable[..., list[int]]:
     """Processes of a deployment's replicas that descend from this process."""
+    return lambda deployment: _pids(f"ray::ServeReplica:vmem:{deployment}")
 
-    def pids(deployment: str) -> list[int]:
-        title = f"ray::ServeReplica:vmem:{deployment}".encode()
-        every = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-        return [p for p in every if _title(p).startswith(title) and os.getpid() in _ancestors(p)]
 
-    return pids
+@pytest.fixture(scope="session")
+def resident_mib() -> Callable[[], float]:
+    """Resident memory of all replicas and of the proxy, the object store's pages apart, in MiB."""
+
+    def size() -> float:
+        pids = [*_pids("ray::ServeReplica:vmem:"), *_pids("ray::ProxyActor")]
+        status = "".join(Path(f"/proc/{pid}/status").read_text() for pid in pids)
+        return sum(map(int, re.findall(r"^RssAnon:\s+(\d+) kB", status, re.M))) / 1024
+
+    return size
+
+
+def _pids(title: str) -> list[int]:
+    every = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    named = [pid for pid in every if _title(pid).startswith(title.encode())]
+    return [pid for pid in named if os.getpid() in _ancestors(pid)]
 
 
 def _title(pid: int) -> bytes:
