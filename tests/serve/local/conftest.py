@@ -33,6 +33,8 @@ from serve.settings import load_serve_settings
 from serve.writer import GROUP, Writer
 
 HOURS = itertools.count(1)
+KEPT: list[Any] = []
+"""Queues of batches, which complain where they are collected outside of their event loop."""
 
 
 @dataclass
@@ -132,7 +134,8 @@ def _let_it_batch(patched: pytest.MonkeyPatch) -> None:
     queue = batching._BatchQueue
     patched.setattr(queue, "_warn_if_max_batch_size_exceeds_max_ongoing_requests", lambda _: None)
     batch = ray_serve.batch(max_batch_size=GROUP, batch_wait_timeout_s=0.0)
-    patched.setattr(Writer, "_append_group", batch(Writer._append_group.__wrapped__))
+    KEPT.append(batch(Writer._append_group.__wrapped__))
+    patched.setattr(Writer, "_append_group", KEPT[-1])
 
 
 @pytest.fixture(scope="session")
