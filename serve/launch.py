@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
 from serve.settings import RaySettings, ServeSettings
+from serve.stopping import stopping
 from vmem.config import Settings, replace
 from vmem.errors import ConfigError, StoreError
 
@@ -41,6 +41,7 @@ def run(settings: ServeSettings, ready: Callable[[str], None]) -> None:
     """Start the application, say that it is ready, and serve until SIGTERM or SIGINT.
 
     Then nothing more is taken on, what is under way ends, and everything that was started stops.
+    A signal during the start cuts it off, and everything that was started stops as well.
 
     Args:
         settings: The application's settings.
@@ -49,17 +50,22 @@ def run(settings: ServeSettings, ready: Callable[[str], None]) -> None:
     Raises:
         ConfigError: The port is taken, or a setting does not fit this machine.
         StoreError: The embedded store cannot be opened.
+        SystemExit: A signal cut the start off.
     """
-    check_access(settings)
-    check_port(settings.http.host, settings.http.port)
-    stop = threading.Event()
-    with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        start(settings, memory)
-        ready(address(settings))
-        stop.wait()
-        end()
+    with stopping() as stop:
+        check_access(settings)
+        check_port(settings.http.host, settings.http.port)
+        with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
+            stop.listen()
+            try:
+                start(settings, memory)
+            except BaseException:
+                if settings.ray.address:  # a Ray of our own ends with all that runs on it
+                    ray_serve.shutdown()  # type: ignore[no-untyped-call]
+                raise
+            ready(address(settings))
+            stop.wait()
+            end()
 
 
 def start(settings: ServeSettings, memory: Settings) -> None:
@@ -73,7 +79,7 @@ def start(settings: ServeSettings, memory: Settings) -> None:
     try:
         ray_serve.run(bind(settings, memory), name=NAME, route_prefix="/")
     except RuntimeError as error:
-        raise ConfigError(f"the application did not start: {_last_line(error)}") from error
+        raise ConfigError(f"the application did not start: {_why(error)}") from None
 
 
 def end() -> None:
@@ -127,12 +133,25 @@ def check_port(host: str, port: int) -> None:
 
 @contextmanager
 def local_ray(settings: RaySettings) -> Iterator[None]:
-    """The cluster named, or one started here and ended with the with-block."""
+    """The cluster named, or one started here and ended with the with-block.
+
+    Raises:
+        ConfigError: Ray does not start, or cannot be reached.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    if settings.address:
-        ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
-    else:
+    try:
+        _init_ray(settings)
+        yield
+    finally:
+        ray.shutdown(wait_for_processes=True)
+
+
+def _init_ray(settings: RaySettings) -> None:
+    try:
+        if settings.address:
+            ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
+            return
         ray.init(
             num_cpus=settings.num_cpus,
             object_store_memory=settings.object_store_bytes,
@@ -143,10 +162,8 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    except Exception as error:  # noqa: BLE001 (a node that does not come up is a bare Exception)
+        raise ConfigError(f"ray: it did not start: {_last_line(str(error))}") from None
 
 
 @contextmanager
@@ -225,6 +242,14 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__
+def _why(error: Exception) -> str:
+    """What the replicas that did not start say; Serve's own error only names their deployments."""
+    application = ray_serve.status().applications.get(NAME)
+    deployments = application.deployments.values() if application else ()
+    told = [one.message for one in deployments if one.status == "DEPLOY_FAILED"]
+    return "; ".join(sorted({_last_line(text) for text in told or [str(error)]}))
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("vmem.errors.") if lines else "no reason is given"
