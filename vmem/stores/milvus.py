@@ -47,6 +47,8 @@ _GET_KEYS = 500
 for _name in ("pymilvus", "milvus_lite.adapter", "milvus_lite.server_manager"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
+# Lite's server hangs up on a client that pings it while nothing is asked, as pymilvus would.
+_GRPC = {"grpc.keepalive_permit_without_calls": False}
 # Lite runs inside the process, once a folder. Two threads that write at once lose rows there.
 _lite_lock = threading.RLock()
 _lite_users: Counter[str] = Counter()
@@ -77,7 +79,7 @@ class MilvusStore:
         self._writing: AbstractContextManager[Any] = _lite_lock if self._lite else nullcontext()
         if self._lite is None:
             with self._told("be reached"):
-                self._client = MilvusClient(uri, token=token, timeout=timeout_s)
+                self._client = MilvusClient(uri, token=token, timeout=timeout_s, grpc_options=_GRPC)
         else:
             with _lite_lock:
                 self._client = _open_lite(self._lite)
@@ -363,7 +365,7 @@ class MilvusStore:
 def _open_lite(folder: Path) -> MilvusClient:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return MilvusClient(str(folder))
+        return MilvusClient(str(folder), grpc_options=_GRPC)
     except ConnectionConfigException as error:
         if _is_locked(folder):
             raise StoreBusyError(
