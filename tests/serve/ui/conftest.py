@@ -1,257 +1,101 @@
-"""The HTTP application over memories of this process, and a real Chromium to look into them.
+"""A real Chromium, the page in it as a reader has it before them, and what there is to read."""
 
-HTTP, memories, routing, ranking and streaming are the real thing; encoders and anchors are the
-fakes that ship with vmem, and the words of the answer are scripted.
-"""
-
-import asyncio
 import base64
 import json
 import shutil
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
 
 import vmem.datasets.sample
-from serve.http import make_app
-from serve.service import Embedded, Found, Options, Readiness
-from serve.settings import load_serve_settings
-from vmem.bank import Bank, database_url
-from vmem.config import replace
-from vmem.errors import ModelError, ModelUnavailableError
-from vmem.pipeline import retrieve
-from vmem.stores.keys import KeyStore
-from vmem.stores.records import Appended, MemoryInfo
-from vmem.types import Answer, Query, Round, Usage
 
 SAMPLE = Path(vmem.datasets.sample.__file__).parent
-ANSWER = "The blend is called Lamplighter (D3:6)."
-ERASED = "D1:5"
-LONG = 300
-FLAG = "window.pwned = true"
-MARKUP = f'<script>{FLAG}</script><img src="x" onerror="{FLAG}"><svg onload="{FLAG}">'
+Size = tuple[int, int]
+DESKTOP = (1360, 860)
+TIMEOUT_S = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """An application under way.
+class Page:
+    """The page as a reader has it before them."""
 
-    Attributes:
-        url: The open one's address; it holds the memories `sample`, `long`, `hostile`, `empty`.
-        locked_url: The address of one over the same memories that asks for a key.
-        key: A key of the tenant `acme`, which has the memory `sample` alone.
-    """
+    def __init__(self, driver: Any, url: str, pictures: Path, timeout_s: float) -> None:
+        self.driver = driver
+        self.url = url
+        self._pictures = pictures
+        self._timeout_s = timeout_s
 
-    url: str
-    locked_url: str
-    key: str
+    def open(
+        self, memory: str = "", *, size: Size = DESKTOP, dark: bool = False, url: str = ""
+    ) -> None:
+        self.show_on(size, dark=dark)
+        self.driver.get("about:blank")
+        self.driver.get(f"{url or self.url}/ui/" + (f"#/{memory}" if memory else ""))
 
-    def post(self, memory: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
-        """What the application itself says."""
-        reply = httpx.post(f"{self.url}/v1/memories/{memory}/{action}", json=body, timeout=60)
-        assert reply.status_code == 200, reply.text
-        return dict(reply.json())
+    def show_on(self, size: Size, *, dark: bool) -> None:
+        """Another screen for what is open."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        calm = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, calm]})
+        screen = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
 
+    def all(self, css: str) -> list[Any]:
+        return self.driver.find_elements("css selector", css)
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The application, open and with a key, over one set of memories."""
-    opened, locked = (
-        load_serve_settings(settings(tmp_path_factory.getbasetemp() / "memories", open_=open_))
-        for open_ in (True, False)
-    )
-    memory = opened.memory_settings()
-    with Bank(memory) as bank:
-        keys = KeyStore(database_url(memory))
-        _, key = keys.create("acme")
-        apps = [make_app(InProcess(bank), keys, each) for each in (opened, locked)]
-        with serving(apps[0]) as url, serving(apps[1]) as locked_url:
-            fill(url, locked_url, key)
-            yield Site(url=url, locked_url=locked_url, key=key)
-        keys.close()
+    def one(self, css: str) -> Any:
+        """The first element that is shown, waited for."""
+        return self.until(lambda: next((e for e in self.all(css) if e.is_displayed()), None), css)
 
+    def text(self, css: str) -> str:
+        return str(self.one(css).get_property("textContent"))
 
-class InProcess:
-    """A `Service` on a bank of this process; what it answers is scripted by marks in the question.
+    def until(self, ready: Callable[[], Any], what: str = "") -> Any:
+        from selenium.webdriver.support.ui import WebDriverWait
 
-    `@slow` never stops, `@cut` fails in mid-answer, `@dead` has no model.
+        return WebDriverWait(self.driver, self._timeout_s, 0.05).until(lambda _: ready(), what)
 
-    Args:
-        bank: The memories.
-    """
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
 
-    def __init__(self, bank: Bank) -> None:
-        self._bank = bank
-        self._name = bank.settings.store.bank
-        bank.parts  # noqa: B018  # the encoders, before several threads ask for them
+    def press(self, *keys: str) -> None:
+        """Keys for whatever has the focus."""
+        for key in keys:
+            self.driver.switch_to.active_element.send_keys(key)
 
-    async def create(self, memory_id: str) -> MemoryInfo:
-        return self._bank.create(memory_id)
+    def ask(self, question: str, *, status: str = "Answered") -> None:
+        from selenium.webdriver.common.keys import Keys
 
-    async def memories(self, prefix: str, after: str, limit: int) -> list[MemoryInfo]:
-        return self._bank.catalogue.memories_page(self._name, prefix, after, limit)
+        field = self.one("#question")
+        field.clear()
+        field.send_keys(question, Keys.ENTER)
+        self.until(lambda: self.text("#outcome .status").startswith(status), status)
 
-    async def memory(self, memory_id: str) -> MemoryInfo:
-        return self._bank.catalogue.memory(self._name, memory_id)
+    def console(self) -> list[str]:
+        """Errors and warnings of the browser's console, but for answers of status 4xx and 5xx."""
+        entries = [entry["message"] for entry in self.driver.get_log("browser")]
+        return [entry for entry in entries if "Failed to load resource" not in entry]
 
-    async def delete(self, memory_id: str) -> None:
-        self._bank.delete(memory_id)
-
-    async def append(self, memory_id: str, rounds: Sequence[Round]) -> Appended:
-        return self._bank.append(memory_id, rounds)
-
-    async def rounds(self, memory_id: str, after_position: int, limit: int) -> tuple[Round, ...]:
-        return self._bank.catalogue.rounds_page(self._name, memory_id, after_position, limit)
-
-    async def round(self, memory_id: str, round_id: str) -> Round:
-        return self._bank.catalogue.round(self._name, memory_id, round_id)
-
-    async def erase_round(self, memory_id: str, round_id: str) -> int:
-        return self._bank.erase_round(memory_id, round_id)
-
-    async def media(self, memory_id: str, digest: str) -> bytes:
-        return self._bank.media.get(digest)
-
-    async def search(self, memory_id: str, query: Query, options: Options) -> Found:
-        memory, version = self._bank.versioned(memory_id)
-        asked = options.model_dump(exclude_none=True, exclude={"max_tokens", "temperature"})
-        changed = replace(self._bank.settings, retrieval=asked)
-        retrieval = await retrieve(query, memory, self._bank.parts, changed)
-        shown = {each.position for each in retrieval.ranked} | set(retrieval.context.positions)
-        rounds = {position: memory.rounds[position] for position in sorted(shown)}
-        return Found(retrieval=retrieval, rounds=rounds, version=version)
-
-    async def answer(
-        self, memory_id: str, query: Query, options: Options
-    ) -> AsyncIterator[Found | str | Answer]:
-        found = await self.search(memory_id, query, options)
-        yield found
-        if "@dead" in query.text:
-            raise ModelUnavailableError("127.0.0.1:1 refuses")
-        while "@slow" in query.text:
-            yield "and on "
-            await asyncio.sleep(0.05)
-        for n, word in enumerate(ANSWER.split(" ")):
-            yield f" {word}" if n else word
-            await asyncio.sleep(0.02)
-            if "@cut" in query.text:
-                raise ModelError("the model's server closed the stream")
-        usage = Usage(role="answer", prompt_tokens=1843, completion_tokens=12)
-        retrieval = found.retrieval
-        yield Answer(
-            text=ANSWER,
-            retrieval=retrieval,
-            prompt="",
-            usage=(*retrieval.anchors.usage, usage),
-            seconds={**retrieval.seconds, "answer": 1.84},
-        )
-
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        raise NotImplementedError
-
-    async def readiness(self) -> Readiness:
-        return Readiness(parts={})
-
-    async def metrics(self) -> bytes:
-        return b""
+    def take(self, name: str) -> None:
+        """A screenshot, for a person to look at."""
+        assert self.driver.save_screenshot(str(self._pictures / f"{name}.png"))
 
 
-def settings(home: Path, *, open_: bool) -> dict[str, Any]:
-    """Fake encoders and model; one answer at a time."""
-    return {
-        "name": "page",
-        "memory": {
-            "encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}},
-            "llm": {"provider": "fake"},
-            "store": {"home": str(home)},
-        },
-        "http": {"open_on_loopback": open_},
-        "admission": {"answer": 1},
-    }
+@pytest.fixture
+def open_page(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Page]]:
+    """Makes the page of an application, by its address; its console has to stay empty."""
+    pages: list[Page] = []
 
+    def make(url: str, timeout_s: float = TIMEOUT_S) -> Page:
+        pages.append(Page(chromium, url, tmp_path_factory.getbasetemp(), timeout_s))
+        return pages[-1]
 
-def fill(url: str, locked_url: str, key: str) -> None:
-    """Remember what the tests read."""
-    lines = [json.loads(line) for line in (SAMPLE / "rounds.jsonl").read_text().splitlines()]
-    rounds = [as_request(line) for line in lines]
-    many = [{"id": f"L{n}", "session": f"S{n // 60}", "user": said(n)} for n in range(LONG)]
-    with httpx.Client(base_url=f"{url}/v1", timeout=120) as client:
-        client.post("/memories", json={"id": "empty"}).raise_for_status()
-        remember(client, "sample", rounds)
-        client.delete(f"/memories/sample/rounds/{ERASED}").raise_for_status()
-        remember(client, "long", many[:150])
-        remember(client, "long", many[150:])
-        remember(client, "hostile", hostile_rounds())
-    headers = {"authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=f"{locked_url}/v1", timeout=120, headers=headers) as client:
-        remember(client, "sample", rounds[:3])
-
-
-def said(n: int) -> str:
-    """What is said in a round of `long`: a few of them are about otters."""
-    return f"Note {n}: {'an otter was seen' if n % 50 == 4 else 'nothing to report'}."
-
-
-def remember(client: httpx.Client, memory: str, rounds: list[dict[str, Any]]) -> None:
-    """Append rounds."""
-    reply = client.post(f"/memories/{memory}/rounds", json={"rounds": rounds})
-    assert reply.status_code == 200, reply.text
-
-
-def as_request(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of the sample's file as the append route takes it: bytes instead of paths."""
-    asked = {k: v for k, v in line.items() if k not in {"dialogue", "transcript"}}
-    if "turns" in line:
-        asked["turns"] = [as_request(turn) for turn in line["turns"]]
-    if "images" in line:
-        asked["images"] = [
-            {"id": i["id"], "caption": i["caption"], "base64": read(i["path"])}
-            for i in line["images"]
-        ]
-    if "audio" in line:
-        asked["audio"] = {"base64": read(line["audio"]), "transcript": line["transcript"]}
-    return asked
-
-
-def read(name: str) -> str:
-    """A file of the sample as base64."""
-    return base64.b64encode((SAMPLE / name).read_bytes()).decode()
-
-
-def hostile_rounds() -> list[dict[str, Any]]:
-    """Rounds that would set a flag in the page if any text of them ever ran."""
-    image = {"id": MARKUP[:40], "caption": MARKUP}
-    turns = [
-        {"speaker": speaker, "text": MARKUP, "images": [image]}
-        for speaker in ("user", f"<b onclick='{FLAG}'>x</b>")
-    ]
-    return [{"id": f"H{n}{MARKUP}", "session": MARKUP, "turns": turns} for n in range(2)]
-
-
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve an app in a thread; gives its address."""
-    config = uvicorn.Config(app, port=0, log_level="critical", ws="none", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = server.force_exit = True
-        thread.join()
+    yield make
+    for page in pages:
+        assert page.console() == []
 
 
 @pytest.fixture(scope="session")
@@ -272,3 +116,30 @@ def chromium() -> Iterator[Any]:
     driver = webdriver.Chrome(options=options, service=Service(found[1]))
     yield driver
     driver.quit()
+
+
+@pytest.fixture(scope="session")
+def sample_rounds() -> list[dict[str, Any]]:
+    """The rounds of the sample as the append route takes them."""
+    lines = (SAMPLE / "rounds.jsonl").read_text().splitlines()
+    return [as_request(json.loads(line)) for line in lines]
+
+
+def as_request(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the sample's file with bytes instead of paths."""
+    asked = {k: v for k, v in line.items() if k not in {"dialogue", "transcript"}}
+    if "turns" in line:
+        asked["turns"] = [as_request(turn) for turn in line["turns"]]
+    if "images" in line:
+        asked["images"] = [
+            {"id": i["id"], "caption": i["caption"], "base64": read(i["path"])}
+            for i in line["images"]
+        ]
+    if "audio" in line:
+        asked["audio"] = {"base64": read(line["audio"]), "transcript": line["transcript"]}
+    return asked
+
+
+def read(name: str) -> str:
+    """A file of the sample as base64."""
+    return base64.b64encode((SAMPLE / name).read_bytes()).decode()
