@@ -48,6 +48,7 @@ class Retriever:
         parts = timed_parts(settings, self._metrics.encoded, chat)
         self._bank = Bank(settings, writes=False, parts=parts)
         self._parts = self._bank.parts
+        self._tell_cache()
 
     async def search(self, memory_id: str, query: Query, options: Options) -> Found:
         """Retrieve without answering.
@@ -56,8 +57,9 @@ class Retriever:
             UnknownMemoryError, QueryError, ImageError, StoreError.
         """
         settings = _with(self._settings, options)
-        memory, version = await self._memory(memory_id)
-        retrieval = await retrieve(query, memory, self._parts, settings)
+        with self._metrics.call():
+            memory, version = await self._memory(memory_id)
+            retrieval = await retrieve(query, memory, self._parts, settings)
         self._metrics.retrieved(retrieval)
         return _found(retrieval, memory, version)
 
@@ -70,17 +72,27 @@ class Retriever:
             UnknownMemoryError, QueryError, ImageError, StoreError, ConfigError, ModelError.
         """
         settings = _with(self._settings, options)
-        memory, version = await self._memory(memory_id)
         start = time.perf_counter()
+        with self._metrics.call():
+            memory, version = await self._memory(memory_id)
+            async with aclosing(self._told(query, memory, settings, start)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Retrieval):
+                        yield _found(piece, memory, version)
+                    else:
+                        yield piece
+
+    async def _told(
+        self, query: Query, memory: SearchableMemory, settings: Settings, start: float
+    ) -> AsyncGenerator[Retrieval | str | Answer, None]:
+        """What `stream_ask` yields, told to the metrics; `start` is when the call came."""
         first_token_s = 0.0
         try:
             async with aclosing(stream_ask(query, memory, self._parts, settings)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Retrieval):
                         self._metrics.retrieved(piece)
-                        yield _found(piece, memory, version)
-                        continue
-                    if isinstance(piece, Answer):
+                    elif isinstance(piece, Answer):
                         seconds = time.perf_counter() - start
                         self._metrics.answered(piece, first_token_s or seconds, seconds)
                     elif not first_token_s:
@@ -97,8 +109,9 @@ class Retriever:
             EncoderError.
         """
         encoder = self._parts.text_encoder
-        vectors_ND = await asyncio.to_thread(encoder.encode, texts)
-        tokens = sum(await asyncio.to_thread(encoder.count_tokens, texts))
+        with self._metrics.call():
+            vectors_ND = await asyncio.to_thread(encoder.encode, texts)
+            tokens = sum(await asyncio.to_thread(encoder.count_tokens, texts))
         return Embedded(vectors_ND=vectors_ND, tokens=tokens, model=encoder.name)
 
     async def check(self) -> Mapping[str, str]:
@@ -112,9 +125,12 @@ class Retriever:
 
     async def _memory(self, memory_id: str) -> tuple[SearchableMemory, int]:
         memory = await asyncio.to_thread(self._bank.versioned, memory_id)
+        self._tell_cache()
+        return memory
+
+    def _tell_cache(self) -> None:
         cache, (memories, units) = self._bank.cache, self._bank.hot_counts()
         self._metrics.cache(cache.hits, cache.misses, cache.extensions, memories, units)
-        return memory
 
 
 async def _state(attempt: Awaitable[object]) -> str:

@@ -8,7 +8,8 @@ so what needs an exact sum has a counter too.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 from weakref import WeakSet
 
@@ -21,8 +22,6 @@ Encoder = Literal["text", "image", "text_tower"]
 
 OTHER = "other"
 """The label of every value beyond those that a label may take."""
-NOT_USABLE = "not usable"
-"""What a note of `Anchors` says where a model failed to write one."""
 
 REQUEST_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """From a look-up to a long answer on CPUs."""
@@ -175,6 +174,8 @@ class _EncoderMetrics:
             "vmem_encoder_seconds", "Seconds of one call of an encoder.", STAGE_S, "encoder"
         )
         self._queue = _gauge("vmem_queue_length", "Calls that this replica has not ended.")
+        self._calls = 0
+        self._queue.set(0)
 
     def encoded(self, encoder: Encoder, batch: int, seconds: float) -> None:
         """An encoder was called once, with so many items."""
@@ -183,9 +184,16 @@ class _EncoderMetrics:
         self._batches.observe(batch, tags)
         self._seconds.observe(seconds, tags)
 
-    def queue(self, length: int) -> None:
-        """So many calls wait or are worked on."""
-        self._queue.set(length)
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Counts a call among those that wait or are worked on, for a with-block."""
+        self._calls += 1
+        self._queue.set(self._calls)
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._queue.set(self._calls)
 
 
 class RetrieverMetrics(_EncoderMetrics):
@@ -228,8 +236,10 @@ class RetrieverMetrics(_EncoderMetrics):
         for stage, seconds in retrieval.seconds.items():
             self._stages.observe(seconds, {"stage": self._stage(stage), "case": case})
         self._searches.inc(1, {"case": case})
-        if any(NOT_USABLE in note for note in retrieval.anchors.notes):
+        if retrieval.anchors.failures:
             self._degraded.inc(1, {"case": case})
+        for failure in retrieval.anchors.failures:
+            self.model_failed(failure.role, failure.error)
         self._count_tokens(retrieval.anchors.usage)
 
     def answered(self, answer: Answer, first_token_s: float, seconds: float) -> None:
@@ -250,7 +260,7 @@ class RetrieverMetrics(_EncoderMetrics):
             self._speed.observe(later_tokens / (seconds - first_token_s))
 
     def model_failed(self, role: str, code: str) -> None:
-        """A call of a language model failed.
+        """A call of a language model gave nothing; `retrieved` tells of those for anchors.
 
         Args:
             role: What it was asked for: a `Role`.
@@ -279,8 +289,8 @@ class WriterMetrics(_EncoderMetrics):
         super().__init__()
         self._rounds = _counter("vmem_appended_rounds", "Rounds added to the log.")
         self._units = _counter("vmem_appended_units", "Units added to the indexes.")
-        self._batches = _histogram("vmem_append_batch_requests", "Appends written together.", BATCH)
-        self._seconds_a_batch = _histogram(
+        self._groups = _histogram("vmem_append_batch_requests", "Appends written together.", BATCH)
+        self._group_seconds = _histogram(
             "vmem_append_seconds", "Seconds of appends written together.", REQUEST_S
         )
         self._erasures = _counter("vmem_erasures", "Rounds and memories erased.", "what")
@@ -299,8 +309,8 @@ class WriterMetrics(_EncoderMetrics):
         """
         _add(self._rounds, rounds)
         _add(self._units, units)
-        self._batches.observe(batch)
-        self._seconds_a_batch.observe(seconds)
+        self._groups.observe(batch)
+        self._group_seconds.observe(seconds)
 
     def erased(self, what: str) -> None:
         """A `round` or a `memory` was erased."""

@@ -5,6 +5,8 @@ gathers.
 """
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import Sequence
 
@@ -13,8 +15,9 @@ from ray import serve as ray_serve
 from serve.telemetry import WriterMetrics
 from serve.timed import timed_parts
 from vmem.bank import Bank
+from vmem.bank_index import indexed_units
 from vmem.config import Settings
-from vmem.errors import VmemError
+from vmem.errors import StoreError, VmemError
 from vmem.stores.catalogue import Appended, MemoryInfo
 from vmem.types import Round
 
@@ -22,6 +25,8 @@ GROUP = 32
 """Appends written together, at most."""
 
 Item = tuple[str, Sequence[Round]]
+
+log = logging.getLogger("vmem.serve")
 
 
 class Writer:
@@ -38,7 +43,8 @@ class Writer:
         self._metrics = WriterMetrics()
         self._bank = Bank(settings, parts=timed_parts(settings, self._metrics.encoded))
         self._bank.heal_all()
-        self._waiting = 0
+        self._counting = threading.Lock()
+        self._tell_log()
 
     async def append(self, memory_id: str, rounds: Sequence[Round]) -> Appended:
         """Add rounds; they are in the log and in the index when this returns.
@@ -46,31 +52,37 @@ class Writer:
         Raises:
             RoundConflictError, DataError, ImageError, AudioError, EncoderError, StoreError.
         """
-        self._waiting += 1
-        self._metrics.queue(self._waiting)
-        try:
+        with self._metrics.call():
             outcome = await self._append_group((memory_id, rounds))
-        finally:
-            self._waiting -= 1
-            self._metrics.queue(self._waiting)
         if isinstance(outcome, VmemError):
             raise outcome
         return outcome
 
     @ray_serve.batch(max_batch_size=GROUP, batch_wait_timeout_s=0.0)
     async def _append_group(self, items: list[Item]) -> list[Appended | VmemError]:
+        return await asyncio.to_thread(self._append_many, items)
+
+    def _append_many(self, items: Sequence[Item]) -> list[Appended | VmemError]:
         start = time.perf_counter()
-        outcomes = await asyncio.to_thread(self._bank.append_many, items)
+        outcomes = self._bank.append_many(items)
+        seconds = time.perf_counter() - start
+        added = [r for done in outcomes if isinstance(done, Appended) for r in done.added]
+        sees = self._bank.parts.image_encoder is not None
         self._metrics.appended(
-            rounds=sum(len(done.added) for done in outcomes if isinstance(done, Appended)),
+            rounds=len(added),
+            units=len(indexed_units(added, self._bank.settings.units, sees=sees)),
             batch=len(items),
-            seconds=time.perf_counter() - start,
+            seconds=seconds,
         )
+        self._tell_log()
         return outcomes
 
     async def create(self, memory_id: str) -> MemoryInfo:
         """Make an empty memory, or return the one that is there."""
-        return await asyncio.to_thread(self._bank.create, memory_id)
+        with self._metrics.call():
+            info = await asyncio.to_thread(self._bank.create, memory_id)
+            await asyncio.to_thread(self._tell_log)
+        return info
 
     async def delete(self, memory_id: str) -> None:
         """Erase a memory and all that was made of it.
@@ -78,8 +90,10 @@ class Writer:
         Raises:
             UnknownMemoryError.
         """
-        await asyncio.to_thread(self._bank.delete, memory_id)
-        self._metrics.erased("memory")
+        with self._metrics.call():
+            await asyncio.to_thread(self._bank.delete, memory_id)
+            self._metrics.erased("memory")
+            await asyncio.to_thread(self._tell_log)
 
     async def erase_round(self, memory_id: str, round_id: str) -> int:
         """Erase a round; returns the memory's new version.
@@ -87,8 +101,10 @@ class Writer:
         Raises:
             UnknownMemoryError, UnknownRoundError.
         """
-        version = await asyncio.to_thread(self._bank.erase_round, memory_id, round_id)
-        self._metrics.erased("round")
+        with self._metrics.call():
+            version = await asyncio.to_thread(self._bank.erase_round, memory_id, round_id)
+            self._metrics.erased("round")
+            await asyncio.to_thread(self._tell_log)
         return version
 
     async def check(self) -> None:
@@ -98,3 +114,13 @@ class Writer:
             StoreError: It does not answer.
         """
         await asyncio.to_thread(self._bank.check)
+
+    def _tell_log(self) -> None:
+        """Report what the log holds; where it cannot be counted, what was changed still is."""
+        with self._counting:  # the last to count is the last to tell
+            try:
+                counts = self._bank.catalogue.counts(self._bank.settings.store.bank)
+            except StoreError as error:
+                log.warning("the log cannot be counted: %s", error)
+                return
+            self._metrics.log(*counts)

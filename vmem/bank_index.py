@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vmem.build import unit_tables
-from vmem.config import Settings
+from vmem.config import Settings, UnitSettings
 from vmem.memory import EncodedUnits, encode_rounds
 from vmem.pipeline import Parts
 from vmem.rounds import to_units
@@ -174,14 +174,7 @@ class BankIndex:
         )
 
     def _units(self, rounds: Sequence[Round]) -> list[Unit]:
-        """The units that the index holds of some rounds: images without pixels are not there."""
-        sees = self.record.image_width > 0
-        return [
-            unit
-            for round_ in rounds
-            for unit in to_units(round_, self.settings.units)
-            if unit.modality is Modality.TEXT or (sees and unit.image and unit.image.uri)
-        ]
+        return indexed_units(rounds, self.settings.units, sees=self.record.image_width > 0)
 
     def _tables(
         self, units: Sequence[Unit], rows: Mapping[str, UnitRow]
@@ -193,6 +186,22 @@ class BankIndex:
             _table(_of(units, Modality.TEXT), rows, self.record.text_width),
             _table(_of(units, Modality.IMAGE), rows, self.record.image_width),
         )
+
+
+def indexed_units(rounds: Sequence[Round], settings: UnitSettings, *, sees: bool) -> list[Unit]:
+    """The units that an index holds of some rounds: images without pixels are not there.
+
+    Args:
+        rounds: The rounds.
+        settings: How rounds become units.
+        sees: Whether there is an image encoder.
+    """
+    return [
+        unit
+        for round_ in rounds
+        for unit in to_units(round_, settings)
+        if unit.modality is Modality.TEXT or (sees and unit.image and unit.image.uri)
+    ]
 
 
 def collections(record: BankRecord) -> dict[Modality, tuple[str, int]]:

@@ -52,6 +52,14 @@ class LogReader:
             rows = connection.execute(query).mappings().all()
         return sorted((to_info(row) for row in rows), key=lambda info: info.id)
 
+    def counts(self, bank: str) -> tuple[int, int]:
+        """How many memories a bank has, and how many rounds they hold together; gaps are none."""
+        held = MEMORIES.c.rounds - MEMORIES.c.erased
+        query = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(held), 0))
+        with self._database.reading(f"count the memories of bank {bank}") as connection:
+            memories, rounds = connection.execute(query.where(MEMORIES.c.bank == bank)).one()
+        return int(memories), int(rounds)
+
     def memories_page(
         self, bank: str, prefix: str, after: str = "", limit: int = 100
     ) -> list[MemoryInfo]:

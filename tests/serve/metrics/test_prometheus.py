@@ -129,7 +129,8 @@ def _probe() -> Any:
             self.retriever.model_failed("answer", "ModelTimeoutError")
             self.retriever.encoded("text", 4, 0.01)
             self.retriever.cache(self.calls, self.calls, self.calls, 1, 10)
-            self.retriever.queue(1)
+            with self.retriever.call():
+                pass
             self.writer.appended(rounds=2, batch=1, seconds=0.1, units=5)
             self.writer.encoded("image", 3, 0.1)
             self.writer.erased("round")
@@ -144,15 +145,26 @@ def _probe() -> Any:
 
 
 def _answer() -> Any:
-    from vmem.types import Anchors, Answer, Case, Context, Query, Retrieval, Route, Usage
+    from vmem.types import (
+        Anchors,
+        Answer,
+        Case,
+        Context,
+        Failure,
+        Query,
+        Retrieval,
+        Route,
+        Usage,
+    )
 
     case = Case.TEXT_TO_IMAGE
+    failure = Failure(role="hypo_caption", error="ModelUnavailableError")
     retrieval = Retrieval(
         query=Query(text="which tent?"),
         route=Route(
             case=case, counts_images=False, aggregates=False, asks_conflict=False, reason=""
         ),
-        anchors=Anchors(by_signal={}, notes=("hypothetical caption not usable: it is down",)),
+        anchors=Anchors(by_signal={}, failures=(failure,)),
         ranked=(),
         context=Context(blocks=(), found=()),
         seconds={"search": 0.02},

@@ -5,23 +5,13 @@ from typing import Any
 import pytest
 
 from serve.telemetry import OTHER, ApiMetrics, RetrieverMetrics, WriterMetrics
-from vmem.anchors import make_anchors
-from vmem.config import AnswerSettings, PromptSettings, RetrievalSettings
-from vmem.errors import ModelFormatError, ModelTimeoutError, ModelUnavailableError
-from vmem.llm.fake import FakeChat
-from vmem.prompts import Prompts
-from vmem.types import Anchors, Answer, Case, Context, Query, Retrieval, Route, Usage
+from vmem.types import Anchors, Answer, Case, Context, Failure, Query, Retrieval, Route, Usage
 
 LABELS = {"route", "case", "status", "reason", "kind", "encoder", "stage", "role", "code"} | {
     "outcome",
     "what",
 }
 """None of them says which memory, tenant, key or request."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def _route(case: Case = Case.TEXT_TO_IMAGE) -> Route:
@@ -126,26 +116,36 @@ def test_an_answer_in_one_piece_has_no_speed(recorded: Any, tokens: int, seconds
     assert recorded.total("vmem_answers") == 1
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("error", [ModelUnavailableError, ModelTimeoutError, ModelFormatError])
-async def test_a_model_that_fails_makes_a_search_degraded(recorded: Any, error: type) -> None:
-    anchors = await make_anchors(
-        Query(text="show me the tent"),
-        _route(),
-        FakeChat([error("it is down")]),
-        Prompts(PromptSettings()),
-        RetrievalSettings(on_model_failure="query"),
-        AnswerSettings(),
-        str.encode,
-    )
-    RetrieverMetrics().retrieved(_retrieval(notes=anchors.notes))
+def test_a_search_without_some_anchors_is_degraded_once(recorded: Any) -> None:
+    roles = ("hypo_caption", "keywords")
+    failures = tuple(Failure(role=role, error="ModelTimeoutError") for role in roles)
+    RetrieverMetrics().retrieved(_retrieval(failures=failures))
     assert recorded.of("vmem_degraded_searches") == [(1, {"case": "text->image"})]
+    assert recorded.of("vmem_model_failures") == [
+        (1, {"role": role, "code": "ModelTimeoutError"}) for role in roles
+    ]
 
 
 def test_an_anchor_that_is_off_is_no_failure(recorded: Any) -> None:
-    note = "hypothetical caption off: switched off by setting"
+    note = "image keywords off: the picture is not usable"
     RetrieverMetrics().retrieved(_retrieval(notes=(note,)))
     assert recorded.of("vmem_degraded_searches") == []
+    assert recorded.of("vmem_model_failures") == []
+
+
+def test_calls_are_counted_while_they_last_and_however_they_end(recorded: Any) -> None:
+    metrics = WriterMetrics()
+    with metrics.call(), pytest.raises(KeyError), metrics.call():
+        raise KeyError
+    assert [value for value, _ in recorded.of("vmem_queue_length")] == [0, 1, 2, 1, 0]
+
+
+def test_a_group_of_appends_is_no_batch_of_an_encoder(recorded: Any) -> None:
+    metrics = WriterMetrics()
+    metrics.encoded("text", 6, 0.01)
+    metrics.appended(rounds=3, batch=1, seconds=0.1, units=6)
+    assert recorded.of("vmem_encoder_batch_items") == [(6, {"encoder": "text"})]
+    assert recorded.of("vmem_append_batch_requests") == [(1, {})]
 
 
 def test_an_append_that_changes_nothing_counts_as_a_group(recorded: Any) -> None:
@@ -175,4 +175,5 @@ def test_a_gauge_is_told_again_with_its_last_values(recorded: Any) -> None:
 
 def test_metrics_work_where_no_ray_runs() -> None:
     ApiMetrics().request("/v1/memories", "", 200, 0.1)
-    WriterMetrics().queue(1)
+    with WriterMetrics().call():
+        pass

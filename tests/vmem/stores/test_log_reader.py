@@ -192,3 +192,16 @@ def test_an_append_tells_that_the_index_was_behind(catalogue: Catalogue) -> None
     info = catalogue.memory("demo", "m")
     assert (info.version, info.indexed_version) == (3, 2)
     assert catalogue.append("demo", "m", [a_round("r1")]).behind
+
+
+def test_memories_and_the_rounds_that_they_hold_are_counted(catalogue: Catalogue) -> None:
+    assert catalogue.counts("demo") == (0, 0)
+    three_rounds(catalogue)
+    catalogue.create_memory("demo", "empty")
+    catalogue.append("demo", "other", [a_round("r0")])
+    assert catalogue.counts("demo") == (3, 3 + 1)
+    catalogue.erase_round("demo", "m", "r1")
+    assert catalogue.counts("demo") == (3, 2 + 1), "a gap is no round"
+    catalogue.delete_memory("demo", "m")
+    assert catalogue.counts("demo") == (2, 1)
+    assert catalogue.counts("nobody") == (0, 0)
