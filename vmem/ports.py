@@ -4,14 +4,14 @@ Arrays carry their axes in their names: U units, R rounds, N items, D dimensions
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from PIL.Image import Image as Picture
 
-from vmem.types import Answer, Query, Round, Signal, Usage
+from vmem.types import Answer, Dialogue, Query, Round, Signal, Usage
 
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.floating[Any]]
@@ -238,12 +238,55 @@ class Oracle:
     evidence: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildCost:
+    """What taking in one dialogue took (Tables 4 and 8).
+
+    Attributes:
+        usage: The model calls made.
+        seconds: Seconds by stage.
+        counts: What was taken in, and what of it could not be: units, truncated texts, ...
+    """
+
+    usage: tuple[Usage, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
 class MemorySystem(Protocol):
-    """The one door through which every system, ours and each baseline, is evaluated."""
+    """One dialogue's memory in a system under test: the door through which all are evaluated."""
 
     @property
     def name(self) -> str:
         """The row's name in a table."""
 
+    @property
+    def cost(self) -> BuildCost:
+        """What building it took."""
+
     async def answer(self, query: Query, oracle: Oracle | None = None) -> Answer:
-        """Answer a question from the memory."""
+        """Answer a question from the memory.
+
+        Args:
+            query: The question.
+            oracle: Given to rows labelled as oracle runs alone; any other system refuses it.
+
+        Raises:
+            ConfigError: An oracle is given to a system that takes none.
+            VmemError: The question cannot be answered, and is to be counted as failed.
+        """
+
+
+class System(Protocol):
+    """A row of a table: how dialogues become memories that answer."""
+
+    @property
+    def name(self) -> str:
+        """The row's name in a table."""
+
+    async def build(self, dialogue: Dialogue) -> MemorySystem:
+        """Take in a dialogue.
+
+        Raises:
+            VmemError: Something of it cannot be taken in; nothing is skipped.
+        """

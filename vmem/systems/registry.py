@@ -1,0 +1,36 @@
+"""Rows to systems: what builds and answers for each kind of row."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from vmem.config import Settings
+from vmem.errors import ConfigError
+from vmem.pipeline import Parts
+from vmem.ports import System
+from vmem.systems.rows import SystemRow
+from vmem.systems.unsearched import Unsearched
+from vmem.systems.v_mem import VMem
+
+FACTORIES: Mapping[str, Callable[..., System]] = {
+    "v-mem": VMem,
+    "full-context": partial(Unsearched, shows_all=True),
+    "no-memory": partial(Unsearched, shows_all=False),
+}
+
+
+def make_system(row: SystemRow, settings: Settings, parts: Parts) -> System:
+    """The system that a row names.
+
+    Args:
+        row: The row.
+        settings: Its settings in this run, as `row_settings` gives them.
+        parts: Encoders (those that the settings name), backbone and prompts.
+
+    Raises:
+        ConfigError: The row is known by its published figures alone.
+    """
+    if row.kind not in FACTORIES:
+        raise ConfigError(
+            f"system {row.name!r} is not run here yet: only its published figures are known"
+        )
+    return FACTORIES[row.kind](name=row.name, settings=settings, parts=parts)
