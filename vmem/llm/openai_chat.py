@@ -15,6 +15,7 @@ from openai import (
     BadRequestError,
     DefaultAsyncHttpxClient,
 )
+from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
@@ -216,20 +217,36 @@ class OpenAIChat:
         return pieces
 
     def _reply(self, completion: object, role: str) -> ChatReply:
+        # The client checks nothing: a field may be missing or of any kind.
         if not isinstance(completion, ChatCompletion) or not completion.choices:
-            raise ModelFormatError(
-                f"{self._where} answered with no chat completion: llm.base_url must end in /v1"
-            )
-        choice, usage = completion.choices[0], completion.usage
-        text = choice.message.content if choice.message else None
+            raise self._no_completion()
+        try:
+            choice = completion.choices[0]
+            text = choice.message.content if choice.message else None
+            finish = choice.finish_reason if isinstance(choice.finish_reason, str) else None
+        except (AttributeError, TypeError, LookupError) as error:
+            raise self._no_completion() from error
+        if text is not None and not isinstance(text, str):
+            raise self._no_completion()
         if not text or not text.strip():
-            raise self._sentences.empty(role, choice.finish_reason)
+            raise self._sentences.empty(role, finish)
+        usage = completion.usage if isinstance(completion.usage, CompletionUsage) else None
         return ChatReply(
             text=text,
             usage=Usage(
                 role=role,
-                prompt_tokens=(usage.prompt_tokens or 0) if usage else 0,
-                completion_tokens=(usage.completion_tokens or 0) if usage else 0,
+                prompt_tokens=_count(usage.prompt_tokens) if usage else 0,
+                completion_tokens=_count(usage.completion_tokens) if usage else 0,
             ),
-            finish_reason=finish_reason(choice.finish_reason),
+            finish_reason=finish_reason(finish),
         )
+
+    def _no_completion(self) -> ModelFormatError:
+        return ModelFormatError(
+            f"{self._where} answered with no chat completion: llm.base_url must end in /v1"
+        )
+
+
+def _count(sent: object) -> int:
+    """A number of tokens; 0 where the server sends none."""
+    return sent if isinstance(sent, int) and sent > 0 else 0

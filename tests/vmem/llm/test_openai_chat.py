@@ -79,7 +79,7 @@ class Server:
         self.pauses_s.append(seconds)
 
 
-def completion(text: str | None = "Rome", finish: str = "stop", **extra: Any) -> httpx2.Response:
+def completion(text: str | None = "Rome", finish: Any = "stop", **extra: Any) -> httpx2.Response:
     choice = {
         "index": 0,
         "finish_reason": finish,
@@ -133,14 +133,18 @@ def test_a_call_is_sent_and_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "read"), [("stop", "stop"), ("length", "length"), ("content_filter", "other")]
+    ("sent", "read"),
+    [("stop", "stop"), ("length", "length"), ("content_filter", "other"), (["stop"], "other")],
 )
-def test_the_finish_reason_is_mapped(sent: str, read: str) -> None:
+def test_the_finish_reason_is_mapped(sent: Any, read: str) -> None:
     assert Server([completion(finish=sent)]).ask(request())[0].finish_reason == read
 
 
-def test_a_server_that_counts_nothing_leaves_the_usage_at_zero() -> None:
-    assert Server([completion(usage=None)]).ask(request())[0].usage == Usage(role="answer")
+@pytest.mark.parametrize(
+    "usage", [None, "many", [1], {}, {"prompt_tokens": "11", "completion_tokens": -3}]
+)
+def test_a_server_that_counts_nothing_leaves_the_usage_at_zero(usage: Any) -> None:
+    assert Server([completion(usage=usage)]).ask(request())[0].usage == Usage(role="answer")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
@@ -308,6 +312,13 @@ def test_a_request_that_is_wrong_either_way_does_not_cost_the_schema() -> None:
         (completion(None, "length"), "(finish reason length)"),
         (completion(choices=[]), "answered with no chat completion"),
         (completion(choices=None), "answered with no chat completion"),
+        (completion(choices=[None]), "answered with no chat completion"),
+        (completion(choices={"a": 1}), "answered with no chat completion"),
+        (completion(choices="Rome"), "answered with no chat completion"),
+        (completion(choices=[{"message": "Rome"}]), "answered with no chat completion"),
+        (completion(choices=[{"message": {"content": ["Rome"]}}]), "answered with no chat comp"),
+        (completion(choices=[{"message": {"content": 7}}]), "answered with no chat completion"),
+        (completion(choices=[{"message": {"refusal": "no"}}]), "gave an empty reply"),
         (httpx2.Response(200, html="<html>"), "llm.base_url must end in /v1"),
         (httpx2.Response(200, json=[]), "answered with no chat completion"),
         (httpx2.Response(200, content=b"{", headers={"content-type": "application/json"}), "JSON"),
