@@ -18,6 +18,7 @@ pickling between processes::
     │   ├── StoreBusyError        another process holds the store
     │   └── VectorError           a vector is not finite, zero or of the wrong width
     ├── EncoderError          an encoder cannot be loaded or run
+    ├── BudgetError           a run may spend no more, or what it spends cannot be known
     └── ModelError            a language model failed
         ├── ModelUnavailableError the server cannot be reached or keeps refusing
         │   └── ModelTimeoutError     it gave no reply in time
@@ -83,6 +84,13 @@ class VectorError(StoreError):
 
 class EncoderError(VmemError):
     """An encoder cannot be loaded or run."""
+
+
+class BudgetError(VmemError):
+    """A run may spend no more, or what it spends cannot be known.
+
+    No ModelError, so that nothing that goes on without a model takes it for a failed call.
+    """
 
 
 class ModelError(VmemError):
