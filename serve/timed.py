@@ -67,7 +67,7 @@ class _Timed(Generic[E]):
 
     def _gathered(
         self, which: Encoder, encode: Callable[[Sequence[Item]], Vectors]
-    ) -> Gathered[Item]:
+    ) -> Gathered[Item, Vectors]:
         def timed(items: Sequence[Item]) -> Vectors:
             start = time.perf_counter()
             vectors_ND = encode(items)

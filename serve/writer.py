@@ -10,8 +10,10 @@ import threading
 import time
 from collections.abc import Sequence
 
-from ray import serve as ray_serve
+import anyio.to_thread
+from anyio import CapacityLimiter
 
+from serve.gathered import MOST, Gathered
 from serve.telemetry import WriterMetrics
 from serve.timed import timed_parts
 from vmem.bank import Bank
@@ -20,9 +22,6 @@ from vmem.config import Settings
 from vmem.errors import StoreError, VmemError
 from vmem.stores.catalogue import Appended, MemoryInfo
 from vmem.types import Round
-
-GROUP = 32
-"""Appends written together, at most."""
 
 Item = tuple[str, Sequence[Round]]
 
@@ -43,6 +42,8 @@ class Writer:
         self._metrics = WriterMetrics()
         self._bank = Bank(settings, parts=timed_parts(settings, self._metrics.encoded))
         self._bank.heal_all()
+        self._append_together = Gathered(self._append_many)
+        self._threads = CapacityLimiter(MOST)
         self._counting = threading.Lock()
         self._tell_log()
 
@@ -53,18 +54,19 @@ class Writer:
             RoundConflictError, DataError, ImageError, AudioError, EncoderError, StoreError.
         """
         with self._metrics.call():
-            outcome = await self._append_group((memory_id, rounds))
+            [outcome] = await anyio.to_thread.run_sync(
+                self._append_together, [(memory_id, rounds)], limiter=self._threads
+            )
         if isinstance(outcome, VmemError):
             raise outcome
         return outcome
 
-    @ray_serve.batch(max_batch_size=GROUP, batch_wait_timeout_s=0.0)
-    async def _append_group(self, items: list[Item]) -> list[Appended | VmemError]:
-        return await asyncio.to_thread(self._append_many, items)
-
     def _append_many(self, items: Sequence[Item]) -> list[Appended | VmemError]:
         start = time.perf_counter()
-        outcomes = self._bank.append_many(items)
+        try:
+            outcomes = self._bank.append_many(items)
+        except VmemError as error:  # of all of them: none is tried alone
+            return [error] * len(items)
         seconds = time.perf_counter() - start
         added = [r for done in outcomes if isinstance(done, Appended) for r in done.added]
         sees = self._bank.parts.image_encoder is not None

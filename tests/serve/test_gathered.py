@@ -81,6 +81,11 @@ def test_who_brings_a_whole_batch_waits_for_nobody() -> None:
     assert encoder.batches == [[7] * MOST]
 
 
+def test_results_may_be_a_list() -> None:
+    gathered = Gathered(lambda numbers: [f"<{number}>" for number in numbers])
+    assert gathered([1, 2]) == ["<1>", "<2>"]
+
+
 def test_one_after_the_other_nothing_gathers() -> None:
     encoder = _Encoder()
     encoder.go_on.set()

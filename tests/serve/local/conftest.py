@@ -25,16 +25,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from ray import serve as ray_serve
-from ray.serve import batching
 
 from serve.app import bind
 from serve.http import make_app
 from serve.settings import load_serve_settings
-from serve.writer import GROUP, Writer
 
 HOURS = itertools.count(1)
-KEPT: list[Any] = []
-"""Queues of batches, which complain where they are collected outside of their event loop."""
 
 
 @dataclass
@@ -103,7 +99,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def start_local() -> Callable[[dict[str, Any]], AbstractContextManager[Local]]:
-    """Starts the application of some settings; one at a time, as `Writer` is one a process."""
+    """Starts the application of some settings."""
 
     @contextmanager
     def start(settings: dict[str, Any]) -> Iterator[Local]:
@@ -118,24 +114,10 @@ def start_local() -> Callable[[dict[str, Any]], AbstractContextManager[Local]]:
 
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("serve.app.make_app", keep)
-            _let_it_batch(patched)
             ray_serve.run(bind(load_serve_settings(settings)), _local_testing_mode=True)
             yield made[0]
 
     return start
-
-
-def _let_it_batch(patched: pytest.MonkeyPatch) -> None:
-    """What `ray_serve.batch` takes for granted: a process for each replica.
-
-    It asks for the replica's context, which is not set here, to warn of a low limit; and it keeps
-    a queue a process, which stays with the event loop of the first replica.
-    """
-    queue = batching._BatchQueue
-    patched.setattr(queue, "_warn_if_max_batch_size_exceeds_max_ongoing_requests", lambda _: None)
-    batch = ray_serve.batch(max_batch_size=GROUP, batch_wait_timeout_s=0.0)
-    KEPT.append(batch(Writer._append_group.__wrapped__))
-    patched.setattr(Writer, "_append_group", KEPT[-1])
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
@@ -14,7 +15,7 @@ from PIL import Image as Pillow
 from serve.retriever import Retriever
 from serve.service import Found, Options
 from serve.settings import BackboneSettings
-from serve.writer import GROUP, Writer
+from serve.writer import Writer
 from vmem.bank_index import collections
 from vmem.config import Settings, replace
 from vmem.encoders.fake import FakeTextEncoder
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.anyio
 
 PICTURE = Query(text="Which picture shows a tent?")
 LOG = ("vmem_memories", "vmem_rounds")
-_group = Writer._append_group.__wrapped__
 
 
 @pytest.fixture
@@ -55,14 +55,7 @@ def settings(tmp_path: Path, milvus_lite_server: str) -> Settings:
 
 
 @pytest.fixture
-def writer(settings: Settings, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
-    """A writer whose groups are of one append: what gathers them wants a replica's process."""
-
-    async def alone(self: Writer, item: tuple[str, list[Round]]) -> object:
-        (outcome,) = await _group(self, [item])
-        return outcome
-
-    monkeypatch.setattr(Writer, "_append_group", alone)
+def writer(settings: Settings, recorded: Any) -> Iterator[Writer]:
     made = Writer(settings)
     yield made
     made._bank.close()
@@ -98,6 +91,11 @@ def _round(round_id: str, *images: Image) -> Round:
     )
 
 
+def _until_waiting(writer: Writer, appends: int) -> None:
+    while len(writer._append_together._waiting) < appends:
+        time.sleep(0.001)
+
+
 def _log(recorded: Any) -> tuple[float, float]:
     memories, rounds = (recorded.of(name)[-1][0] for name in LOG)
     return memories, rounds
@@ -128,11 +126,38 @@ async def test_what_the_log_holds_is_told_at_the_start_and_after_each_change(
     again._bank.close()
 
 
-async def test_the_log_is_counted_once_a_group(writer: Writer, recorded: Any) -> None:
+async def test_appends_that_come_while_one_is_written_are_one_group_and_counted_once(
+    writer: Writer, recorded: Any
+) -> None:
     recorded.told.clear()
-    await _group(writer, [(f"m{number}", [_round("r0")]) for number in range(GROUP)])
-    assert recorded.of("vmem_append_batch_requests") == [(GROUP, {})]
-    assert [recorded.of(name) for name in LOG] == [[(GROUP, {})], [(GROUP, {})]]
+    appends = 20
+    with writer._append_together._busy:  # as while another group is written
+        tasks = [
+            asyncio.create_task(writer.append(f"m{number}", [_round("r0")]))
+            for number in range(appends)
+        ]
+        await asyncio.to_thread(_until_waiting, writer, appends)
+    await asyncio.gather(*tasks)
+    assert recorded.of("vmem_append_batch_requests") == [(appends, {})]
+    assert [recorded.of(name) for name in LOG] == [[(appends, {})], [(appends, {})]]
+
+
+async def test_a_store_that_is_down_fails_a_group_once(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups: list[int] = []
+
+    def down(items: list[Any]) -> list[Any]:
+        groups.append(len(items))
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(writer._bank, "append_many", down)
+    with writer._append_together._busy:
+        tasks = [asyncio.create_task(writer.append(f"m{n}", [_round("r0")])) for n in range(3)]
+        await asyncio.to_thread(_until_waiting, writer, len(tasks))
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["the disk is full"] * 3
+    assert groups == [3]
 
 
 async def test_new_units_are_those_that_the_index_now_holds(
