@@ -15,6 +15,7 @@ from pathlib import Path
 
 import ray
 from ray import serve as ray_serve
+from ray._private import ray_constants
 from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
@@ -32,6 +33,9 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 _ENV = {
     "RAY_SERVE_LOG_TO_STDERR": "0",
+    # One event loop a process: nothing here blocks it for long, and each hop between threads costs.
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "0"),
 }
@@ -139,6 +143,7 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
         ConfigError: Ray does not start, or cannot be reached.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # callers wait for replicas: no batch work
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         _init_ray(settings)
@@ -152,6 +157,8 @@ def _init_ray(settings: RaySettings) -> None:
         if settings.address:
             ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
             return
+        # Else Ray takes 127.0.0.1 for the machine's outer address, and listens on all of them.
+        ray_constants.ENABLE_RAY_CLUSTER = False
         ray.init(
             num_cpus=settings.num_cpus,
             object_store_memory=settings.object_store_bytes,
