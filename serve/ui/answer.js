@@ -1,7 +1,7 @@
 // One question's outcome: searching, the answer as it streams, what it rests on.
 
 import { ApiError, call, events, inMemory } from "./api.js";
-import { arrowKeys, byId, el, problem, showTime, state } from "./dom.js";
+import { arrowKeys, byId, el, plural, problem, showTime, state } from "./dom.js";
 import { context, costs, firstWords, fused, lanes, roundLink, route, showSeconds } from "./evidence.js";
 import { picture } from "./media.js";
 
@@ -126,7 +126,7 @@ function citations(found, kind) {
         el("span", { className: "number" }, String(cited.rank)),
         el("span", { className: "round-id" }, cited.round_id),
         el("time", {}, showTime(cited.time)),
-        el("span", { className: "words" }, firstWords(found, cited.position)),
+        el("span", { className: "words" }, cited.shown ? null : el("span", { className: "tag" }, "left out"), firstWords(found, cited.position)),
       ),
       cited.images.map((image) => picture(found.memory, image, true)).filter(Boolean),
     ),
@@ -134,5 +134,19 @@ function citations(found, kind) {
   const list = el("ol", { className: "citations" }, items);
   arrowKeys(list, ".citation");
   const nothing = items.length ? null : state("No round was found.", "empty");
-  return el("section", { "aria-label": "Found rounds" }, el("h3", {}, kind === "search" ? "Found" : "Rests on"), nothing, list);
+  return el(
+    "section",
+    { "aria-label": "Found rounds" },
+    el("h3", {}, kind === "search" ? "Found" : "Rests on"),
+    nothing ?? unsent(found.citations),
+    list,
+  );
+}
+
+/** How many of the found rounds had no room in the context. */
+function unsent(citations) {
+  const left = citations.filter((cited) => !cited.shown).length;
+  if (!left) return null;
+  const text = `${left} of the ${plural(citations.length, "round")} had no room in the context: the model does not see ${left === 1 ? "it" : "them"}.`;
+  return el("p", { className: "small unsent" }, text);
 }

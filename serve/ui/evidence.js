@@ -115,7 +115,7 @@ function rest(rows, shown) {
     rows.forEach((row) => (row.hidden = false));
     button.remove();
   };
-  const button = el("button", { type: "button", className: "quiet", onclick: all }, `All ${rows.length}`);
+  const button = el("button", { type: "button", className: "quiet way", onclick: all }, `Show all ${rows.length}`);
   return button;
 }
 
@@ -163,7 +163,7 @@ export function context(found) {
   const left = dropped.length
     ? el("p", { className: "small" }, `Left out, over the token budget: ${dropped.join(", ")}.`)
     : null;
-  const copy = el("button", { type: "button", className: "quiet" }, "Copy");
+  const copy = el("button", { type: "button", className: "quiet way" }, "Copy");
   copy.addEventListener("click", async () => {
     await navigator.clipboard.writeText(text);
     copy.textContent = "Copied";

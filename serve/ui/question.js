@@ -91,6 +91,7 @@ byId("picture").addEventListener("change", (event) => {
 });
 byId("more").addEventListener("click", () => openOptions(!byId("ask").classList.contains("open")));
 question.addEventListener("input", fit);
+window.addEventListener("resize", fit); // the lines break elsewhere
 question.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();

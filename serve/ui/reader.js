@@ -135,7 +135,7 @@ function cards(rounds, session = null) {
 
 function sessionTitle(round) {
   const date = showTime(round.time, { time: false });
-  const name = round.session === round.time.slice(0, 10) ? null : el("span", {}, round.session);
+  const name = round.session === round.time.slice(0, 10) ? null : el("span", { title: round.session }, round.session);
   return el("h2", { className: "session", "data-session": round.session }, name, el("time", {}, date));
 }
 
@@ -146,7 +146,7 @@ function card(round) {
     el(
       "header",
       {},
-      el("span", { className: "round-id" }, round.id),
+      el("span", { className: "round-id", title: round.id }, round.id),
       el("time", {}, showTime(round.time, { date: false })),
       el("span", { className: "cited" }),
     ),

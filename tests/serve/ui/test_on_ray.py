@@ -30,6 +30,11 @@ COUNT_PIECES = """
     }).observe(answer, { childList: true });
 """
 
+CUT_OFF = """
+    const question = document.querySelector("#question");
+    return question.scrollHeight - question.clientHeight;
+"""
+
 
 @pytest.fixture
 def url(
@@ -73,6 +78,9 @@ def test_a_question_with_a_picture_is_answered(open_page: Callable[..., Any], ur
     cited = [each.text for each in page.all(".citation .round-id")]
     assert 0 < len(cited) <= len(fused)
     assert page.text(".fused-table .round-link") == cited[0]
+    left_out = page.all(".left-out .tag")
+    assert 0 < len(left_out) < len(cited)
+    assert page.text(".unsent").startswith(f"{len(left_out)} of the {len(cited)} rounds")
     page.one(".context summary").click()
     shown = page.text("li:not(.left-out) > .citation .words")
     assert shown in page.text(".context pre")
@@ -94,6 +102,7 @@ def _look_at_sessions(page: Any) -> None:
 def _look_at_the_outcome(page: Any) -> None:
     for name, (size, dark) in SCREENS.items():
         page.show_on(size, dark=dark)
+        page.until(lambda: page.run(CUT_OFF) <= 0, "the whole question")
         for part in ("asked", "route", "lanes", "fused", "context", "costs"):
             page.run("document.querySelector(arguments[0]).scrollIntoView()", f"#outcome .{part}")
             page.take(f"ray-{part}-{name}")

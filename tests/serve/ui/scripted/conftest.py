@@ -41,7 +41,8 @@ class Site:
     """An application under way.
 
     Attributes:
-        url: The open one's address; it holds the memories `sample`, `long`, `hostile`, `empty`.
+        url: The open one's address; it holds the memories `sample`, `long`, `extreme`, `hostile`,
+            `empty`.
         locked_url: The address of one over the same memories that asks for a key.
         key: A key of the tenant `acme`, which has the memory `sample` alone.
     """
@@ -186,6 +187,7 @@ def fill(url: str, locked_url: str, key: str, rounds: list[dict[str, Any]]) -> N
         remember(client, "long", many[:150])
         remember(client, "long", many[150:])
         remember(client, "hostile", hostile_rounds())
+        remember(client, "extreme", [extreme_round(rounds)])
     headers = {"authorization": f"Bearer {key}"}
     with httpx.Client(base_url=f"{locked_url}/v1", timeout=120, headers=headers) as client:
         remember(client, "sample", rounds[:3])
@@ -200,6 +202,16 @@ def remember(client: httpx.Client, memory: str, rounds: list[dict[str, Any]]) ->
     """Append rounds."""
     reply = client.post(f"/memories/{memory}/rounds", json={"rounds": rounds})
     assert reply.status_code == 200, reply.text
+
+
+def extreme_round(sample: list[dict[str, Any]]) -> dict[str, Any]:
+    """A round of long names, words and captions, with several pictures and one that is not kept."""
+    turns = [turn for each in sample for turn in [each, *each.get("turns", [])]]
+    picture = next(turn["images"][0] for turn in turns if "images" in turn)
+    images = [{**picture, "id": f"i{n}", "caption": "So long a caption. " * 60} for n in range(5)]
+    images.append({"id": "gone", "caption": "So long a caption. " * 60})
+    turns = [{"speaker": "user", "text": f"Look {'x' * 400}", "images": images}]
+    return {"id": "r" * 90, "session": "s" * 90, "time": "2026-05-04T09:00", "turns": turns}
 
 
 def hostile_rounds() -> list[dict[str, Any]]:

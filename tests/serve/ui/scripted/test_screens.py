@@ -13,6 +13,7 @@ QUESTION = "What is the blend from Tidewater Roasters called?"
 Size = tuple[int, int]
 DESKTOP = (1360, 860)
 PHONE = (360, 780)
+NARROW = (320, 600)
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -40,6 +41,24 @@ def test_it_fits_the_screen_and_follows_the_scheme(page: Any, size: Size, dark: 
         page.until(lambda: page.all(".round.found"))
         assert page.one(".round.found").is_displayed()
         assert not page.all(".findings")[0].is_displayed()
+
+
+@pytest.mark.parametrize("size", [DESKTOP, NARROW], ids=["desktop", "narrow"])
+def test_long_names_and_captions_do_not_break_the_page(page: Any, size: Size) -> None:
+    page.open("extreme", size=size)
+    page.one(".round")
+    page.take(f"wide-read-{size[0]}")
+    heights = [time.size["height"] for time in page.all(".session time, .round time")]
+    assert max(heights) < 2 * min(heights)
+    captions = page.all(".pictures figcaption")
+    assert len({each.size["height"] for each in captions[:5]}) == 1
+    assert captions[5].size["height"] > captions[0].size["height"]
+    page.ask("Look")
+    page.take(f"wide-ask-{size[0]}")
+    widths = "const e = document.querySelector('.findings'); return [e.scrollWidth, e.clientWidth]"
+    assert len(set(page.run(widths))) == 1
+    words, picture = page.one(".citation").rect, page.one(".citations .picture").rect
+    assert words["x"] + words["width"] <= picture["x"]
 
 
 def test_every_control_has_a_name_and_the_page_has_landmarks(page: Any) -> None:
