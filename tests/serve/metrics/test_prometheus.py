@@ -29,7 +29,8 @@ ALERTS = HERE.parents[2] / "k8s" / "monitoring" / "alerts.yml"
 APPENDS, SEARCHES, ANSWERS, PROBES = 6, 30, 4, 40
 ROUTE = "/v1/memories/{memory}"
 WAIT_S = 60
-INTERVAL = "RAY_metrics_report_interval_ms"
+OFTEN = {"RAY_metrics_report_interval_ms": "1000", "RAY_SERVE_STATUS_GAUGE_REPORT_INTERVAL_S": "1"}
+"""What is not told again within two reports is forgotten, so Serve tells its gauges as often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ def scraped(
     tmp_path_factory: pytest.TempPathFactory, served_settings: Callable[..., dict[str, Any]]
 ) -> Iterator[Scraped]:
     binary = _tool("prometheus")
-    os.environ[INTERVAL] = "1000"
+    os.environ.update(OFTEN)
     from ray import serve as ray_serve
 
     from serve.launch import address, embedded_store, end, free_port, local_ray, start
@@ -100,7 +101,8 @@ def scraped(
             process.terminate()
             process.wait(30)
             end()
-            os.environ.pop(INTERVAL)
+            for name in OFTEN:
+                os.environ.pop(name)
 
 
 def _probe() -> Any:
@@ -211,42 +213,63 @@ def used(scraped: Scraped) -> Scraped:
 
 
 def test_sums_over_replicas_are_the_calls_made(used: Scraped) -> None:
-    app = {"application": "vmem"}
-    _until(lambda: used.total("ray_vmem_searches_total", **app), SEARCHES + ANSWERS)
-    assert used.total("ray_vmem_answers_total", **app) == ANSWERS
-    assert used.total("ray_vmem_first_token_seconds_count", **app) == ANSWERS
-    assert used.total("ray_vmem_cache_lookups_total", **app) == SEARCHES + ANSWERS
-    assert used.total("ray_vmem_stage_seconds_count", stage="search", **app) == SEARCHES + ANSWERS
-    _until(lambda: used.total("ray_vmem_appended_rounds_total", **app), APPENDS)
-    assert used.total("ray_vmem_erasures_total", what="round", **app) == 1
+    """Each total is waited for: what one call counts may be exported in two reports."""
+    searches = SEARCHES + ANSWERS
 
-    def requests(route: str, status: str) -> float:
-        return used.total("ray_vmem_requests_total", route=route, status=status, **app)
+    def become(expected: float, name: str, **labels: str) -> None:
+        _until(lambda: used.total(f"ray_vmem_{name}", application="vmem", **labels), expected)
 
-    _until(lambda: requests(f"{ROUTE}/search", "200"), SEARCHES)
-    assert requests(f"{ROUTE}/answer", "200") == ANSWERS
-    assert requests(f"{ROUTE}/rounds", "200") == APPENDS
-    assert requests(ROUTE, "404") == 1
+    become(searches, "searches_total")
+    become(searches, "cache_lookups_total")
+    become(searches, "stage_seconds_count", stage="search")
+    become(ANSWERS, "answers_total")
+    become(ANSWERS, "first_token_seconds_count")
+    become(APPENDS, "appended_rounds_total")
+    become(APPENDS, "appended_units_total")
+    become(1, "erasures_total", what="round")
+    become(1, "memories")
+    become(APPENDS - 1, "rounds")
+    become(0, "queue_length")
+    become(SEARCHES, "requests_total", route=f"{ROUTE}/search", status="200")
+    become(ANSWERS, "requests_total", route=f"{ROUTE}/answer", status="200")
+    become(APPENDS, "requests_total", route=f"{ROUTE}/rounds", status="200")
+    become(1, "requests_total", route=ROUTE, status="404")
     replicas = re.findall(r'ray_vmem_searches_total{[^}]*deployment="Retriever"[^}]*}', used.text())
     assert len(set(replicas)) == 2
+    queues = re.findall(r'ray_vmem_queue_length{[^}]*deployment="(\w+)"[^}]*}', used.text())
+    assert {"Retriever", "Writer"} <= set(queues)
+
+
+def test_a_node_started_here_gives_metrics_to_this_machine_only(used: Scraped) -> None:
+    (node,) = set(re.findall(r'node="([^"]*)"', used.text()))
+    host, _, port = node.partition(":")
+    assert host == "127.0.0.1"
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    heard = {local for _, local, _, state, *_ in sockets if state == "0A"}
+    assert {local for local in heard if local.endswith(f":{int(port):04X}")} == {
+        f"0100007F:{int(port):04X}"
+    }
 
 
 def test_counters_never_fall_when_a_replica_dies(used: Scraped) -> None:
-    def told() -> float:
-        return used.total("ray_vmem_requests_total", route="/probe", status="200")
+    def become(expected: float, name: str, **labels: str) -> None:
+        _until(lambda: used.total(f"ray_vmem_{name}", application="probe", **labels), expected)
 
     answer = _answer()
     for _ in range(PROBES):
         used.probe.tell.remote(answer).result()
-    _until(told, PROBES)
-    assert used.total("ray_vmem_tokens_total", application="probe") == PROBES * (11 + 7)
-    assert used.total("ray_vmem_cache_lookups_total", application="probe") == 3 * PROBES
-    assert used.total("ray_vmem_encoded_items_total", application="probe") == PROBES * (4 + 3)
+    become(PROBES, "requests_total", status="200")
+    become(PROBES * (11 + 7), "tokens_total")
+    become(3 * PROBES, "cache_lookups_total")
+    become(PROBES * (4 + 3), "encoded_items_total")
+    become(PROBES, "model_failures_total", role="answer")
+    become(PROBES, "model_failures_total", role="hypo_caption")
+    become(PROBES, "degraded_searches_total")
     with pytest.raises(Exception, match=r"died|dead|unavailable|exit"):
         used.probe.die.remote().result()
     for _ in range(PROBES):
         used.probe.tell.remote(answer).result()
-    _until(told, 2 * PROBES)
+    become(2 * PROBES, "requests_total", status="200")
 
 
 def test_gauges_stand_while_nothing_happens(used: Scraped) -> None:
