@@ -51,14 +51,8 @@ def cluster_bootstrap_mean(
     Raises:
         ValueError: There is no value, or lengths differ.
     """
-    value_N = np.asarray(value_N, dtype=np.float64)
-    names = list(dict.fromkeys(cluster_N))
-    if not names or len(value_N) != len(cluster_N):
-        raise ValueError("as many clusters as values are needed, and at least one")
-    number = {name: index for index, name in enumerate(names)}
-    slot_N = np.array([number[name] for name in cluster_N])
-    sum_C: npt.NDArray[np.float64] = np.bincount(slot_N, weights=value_N).astype(np.float64)
-    size_C = np.bincount(slot_N).astype(np.float64)
+    sum_C, size_C = cluster_sums(value_N, cluster_N)
+    mean = np.asarray(value_N, dtype=np.float64).mean()
     means = np.concatenate(
         [
             _resampled_means(sum_C, size_C, rng, min(STRIDE, resamples - start))
@@ -66,7 +60,25 @@ def cluster_bootstrap_mean(
         ]
     )
     low, high = np.percentile(means, [2.5, 97.5])
-    return Interval(mean=float(value_N.mean()), low=float(low), high=float(high))
+    return Interval(mean=float(mean), low=float(low), high=float(high))
+
+
+def cluster_sums(
+    value_N: npt.ArrayLike, cluster_N: Sequence[object]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The sum (C) and the number (C) of the values of each cluster, in order of appearance.
+
+    Raises:
+        ValueError: There is no value, or lengths differ.
+    """
+    value_N = np.asarray(value_N, dtype=np.float64)
+    names = list(dict.fromkeys(cluster_N))
+    if not names or len(value_N) != len(cluster_N):
+        raise ValueError("as many clusters as values are needed, and at least one")
+    number = {name: index for index, name in enumerate(names)}
+    slot_N = np.array([number[name] for name in cluster_N])
+    sum_C: npt.NDArray[np.float64] = np.bincount(slot_N, weights=value_N).astype(np.float64)
+    return sum_C, np.bincount(slot_N).astype(np.float64)
 
 
 def _resampled_means(
