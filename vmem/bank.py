@@ -1,48 +1,27 @@
-"""A bank of memories: append, search, ask, erase; the log is the truth, the index follows it.
+"""A bank of memories: append, search, ask, erase; this is the writing, `ReadBank` the reading.
 
 One process writes a bank, and any number read it beside. A round is acknowledged once it is in
-the log and in the index, and a reader shows what the index has followed the log to, so that it
-finds every acknowledged round without a word from the writer.
+the log and in the index.
 """
 
-import logging
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 
 from vmem.bank_index import delete_round_rows, row_keys
-from vmem.bank_stores import BankStores, database_url, images_url
+from vmem.bank_reading import ReadBank
+from vmem.bank_stores import database_url, images_url
 from vmem.config import Settings
 from vmem.config import replace as replace_settings
-from vmem.errors import (
-    DataError,
-    EncoderError,
-    InputError,
-    StoreError,
-    UnknownMemoryError,
-    UnknownRoundError,
-    VectorError,
-    VmemError,
-)
+from vmem.errors import EncoderError, InputError, UnknownRoundError, VectorError, VmemError
 from vmem.memory import EncodedUnits
-from vmem.pipeline import Parts, ask, check_query, retrieve
-from vmem.ports import SearchableMemory
-from vmem.rounds import to_units
 from vmem.stores.catalogue import Appended, MemoryInfo, check_memory_id
-from vmem.stores.held import CacheCounts, Held, HeldMemories
-from vmem.stores.media import drop_media, keep_media
-from vmem.stores.unit_rows import MAX_BYTES
-from vmem.types import Answer, Query, Retrieval, Round
+from vmem.stores.media import drop_loose_media, keep_media
+from vmem.stores.rows import check_units
+from vmem.types import Round
 
 __all__ = ["Bank", "database_url", "images_url", "open_bank"]
 
-_log = logging.getLogger(__name__)
 
-ATTEMPTS = 5
-"""Reads of a memory that changes while it is read."""
-
-
-class Bank(BankStores):
+class Bank(ReadBank):
     """The open bank that the settings name; safe for several threads.
 
     A process that appends must be the bank's only writer. Searching reads the log's version
@@ -59,25 +38,6 @@ class Bank(BankStores):
         StoreBusyError: Another process holds the embedded store.
         StoreError: A server cannot be reached.
     """
-
-    def __init__(self, settings: Settings, writes: bool = True, parts: Parts | None = None) -> None:
-        super().__init__(settings, writes, parts)
-        self._held = HeldMemories(settings.store.hot_units)
-        self._writing = threading.RLock()
-
-    def reload(self) -> None:
-        """Forget what was read of the bank; a build calls this after its switch."""
-        super().reload()
-        self._held.clear()
-
-    @property
-    def cache(self) -> CacheCounts:
-        """How often a memory was held when it was searched."""
-        return self._held.counts
-
-    def hot_counts(self) -> tuple[int, int]:
-        """Memories held in process, and their units together."""
-        return self._held.sizes()
 
     def create(self, memory_id: str) -> MemoryInfo:
         """Make an empty memory, or return the one that is there.
@@ -137,7 +97,7 @@ class Bank(BankStores):
         """Erase a round: words, vectors, and pictures and voice messages that no other holds.
 
         A gap stays in its place, so its neighbours do not become each other's, and its id stays
-        taken.
+        taken. Once the log has the gap, a crash does not keep what was erased: `heal` finishes.
 
         Returns:
             The memory's new version.
@@ -154,6 +114,7 @@ class Bank(BankStores):
                 raise
             self._held.drop(memory_id)
             try:
+                drop_loose_media(name, self.media, self.catalogue)
                 if self.catalogue.memory(name, memory_id).indexed_version < erased.version - 1:
                     self.heal(memory_id)
                 else:
@@ -164,192 +125,55 @@ class Bank(BankStores):
                     f"{error} (round {round_id} is gone from the log of {memory_id} and leaves the"
                     " index when it is erased again)"
                 ) from error
-            finally:
-                drop_media([erased.round], self.media, self.catalogue)
         return erased.version
 
     def delete(self, memory_id: str) -> None:
         """Erase a memory: rounds, vectors, and pictures that no other memory holds.
+
+        A crash leaves all of it, which `heal` brings back and a second call erases, or only
+        pictures, which `heal` removes.
 
         Raises:
             UnknownMemoryError: There is no such memory.
         """
         with self._as_writer():
             name = self.settings.store.bank
-            rounds = self.rounds(memory_id)
             keys = row_keys(self.store, self.stored_record(), memory_id)
             self.catalogue.mark_unindexed(name, memory_id)  # a crash from here on can be healed
             for collection, ids in keys.items():
                 self.store.delete(collection, ids)
             self.catalogue.delete_memory(name, memory_id)
             self._held.drop(memory_id)
-            drop_media(rounds, self.media, self.catalogue)
-
-    def heal(self, memory_id: str) -> None:
-        """Make the index hold exactly what the log says of a memory.
-
-        Raises:
-            UnknownMemoryError: There is no such memory.
-            ImageError, EncoderError, VectorError: A round can no longer be encoded.
-        """
-        with self._as_writer():
-            name = self.settings.store.bank
-            info = self.catalogue.memory(name, memory_id)
-            self.index().heal(memory_id, self.rounds(memory_id))
-            self.catalogue.mark_indexed(name, memory_id, info.version)
-
-    def heal_all(self) -> dict[str, VmemError]:
-        """Heal every memory whose index is behind its log: what a writer does when it starts.
-
-        Returns:
-            The memories that cannot be healed, with the reason; it is logged as well.
-
-        Raises:
-            StoreError: A store cannot be reached.
-        """
-        failed: dict[str, VmemError] = {}
-        with self._as_writer():
-            behind = [info for info in self.memories() if info.indexed_version < info.version]
-            for info in behind:
-                try:
-                    self.heal(info.id)
-                except (InputError, EncoderError, VectorError) as error:
-                    failed[info.id] = error
-                    _log.warning("the index of memory %s cannot be healed: %s", info.id, error)
-        return failed
-
-    def memories(self) -> list[MemoryInfo]:
-        """All memories of the bank."""
-        return self.catalogue.memories(self.settings.store.bank)
-
-    def rounds(self, memory_id: str) -> tuple[Round, ...]:
-        """All rounds of a memory by position; where one was erased, a round without turns.
-
-        Raises:
-            UnknownMemoryError: There is no such memory.
-        """
-        return self.catalogue.rounds(self.settings.store.bank, memory_id)
+            drop_loose_media(name, self.media, self.catalogue)
 
     def keep_media(self, round_: Round) -> Round:
         """The round with its pictures and voice messages in the store; see `keep_media`."""
         return keep_media(round_, self.media, self.parts.read_image, self.transcribe)
 
-    async def search(self, memory_id: str, query: Query) -> Retrieval:
-        """Retrieve without answering.
-
-        Raises:
-            UnknownMemoryError, QueryError, ImageError, ModelUnavailableError.
-        """
-        check_query(query)
-        return await retrieve(query, self.memory(memory_id), self.parts, self.settings)
-
-    async def ask(self, memory_id: str, query: Query) -> Answer:
-        """Retrieve and answer.
-
-        Raises:
-            ConfigError: No language model is configured.
-            UnknownMemoryError, QueryError, ImageError, ModelError.
-        """
-        check_query(query)
-        return await ask(query, self.memory(memory_id), self.parts, self.settings)
-
-    def memory(self, memory_id: str) -> SearchableMemory:
-        """A memory brought up to what is acknowledged of it, ready to be searched.
-
-        Raises:
-            UnknownMemoryError: There is no such memory.
-            StoreError: The index lacks units that it once held; the writer's `heal` mends it.
-        """
-        return self.versioned(memory_id)[0]
-
-    def versioned(self, memory_id: str) -> tuple[SearchableMemory, int]:
-        """As `memory`, with the version that it shows."""
-        held = self._held_now(memory_id)
-        if held is None:
-            with self._writing if self.writes else self._held.turn(memory_id):
-                held = self._held_now(memory_id) or self._read(memory_id)
-        return held.memory, held.version
-
-    def _held_now(self, memory_id: str) -> Held | None:
-        """The memory, where it is held as the log now has it."""
-        info = self._info(memory_id)
-        held = self._held.get(memory_id)
-        if held is None or not held.shows(info):
-            return None
-        if self.writes and info.indexed_version < info.version:
-            return None
-        self._held.hit()
-        return held
-
-    def _info(self, memory_id: str) -> MemoryInfo:
-        try:
-            return self.catalogue.memory(self.settings.store.bank, memory_id)
-        except UnknownMemoryError:
-            self._held.drop(memory_id)
-            raise
-
-    def _read(self, memory_id: str) -> Held:
-        """The memory from log and index: what came since it was held, or all of it."""
-        if self.writes:
-            self._heal_if_behind(memory_id)
-        return self._read_on(memory_id) or self._read_whole(memory_id)
-
-    def _read_on(self, memory_id: str) -> Held | None:
-        """A held memory with what came since; None where more than that has changed."""
-        held = self._held.get(memory_id)
-        if held is None:
-            return None
-        changes = self.catalogue.changes(self.settings.store.bank, memory_id, held.version)
-        end = len(held.memory.rounds)
-        follows = all(r.position == end + n for n, r in enumerate(changes.rounds))
-        if changes.info.created_at != held.created_at or not follows:
-            return None
-        memory = self.index().extend(held.memory, memory_id, changes.rounds)
-        return self._held.extend(memory_id, memory, changes.info) if memory else None
-
-    def _read_whole(self, memory_id: str) -> Held:
-        """A memory read whole, anew where its rounds or collections change while it is read."""
-        for _ in range(ATTEMPTS):
-            changes = self.catalogue.changes(self.settings.store.bank, memory_id)
-            index = self.index()
-            try:
-                if self.writes and not index.is_whole(memory_id, changes.rounds):
-                    index.heal(memory_id, changes.rounds)
-                memory = index.load(memory_id, changes.rounds)
-            except StoreError:
-                if self.index() is index:
-                    raise
-                continue  # a build dropped the collection that was read
-            if memory is not None:
-                return self._held.load(memory_id, memory, changes.info)
-        raise StoreError(
-            f"the index of bank {self.settings.store.bank} lacks units of memory {memory_id} that"
-            " are in its log; let the bank's writer heal it"
-        )
-
-    def _heal_if_behind(self, memory_id: str) -> None:
-        info = self.catalogue.memory(self.settings.store.bank, memory_id)
-        if info.indexed_version < info.version:
-            self.heal(memory_id)
-
     def _to_log(self, bank: str, memory_id: str, rounds: Sequence[Round]) -> Appended | VmemError:
         """Put rounds with their media into the log, all or none."""
-        kept: list[Round] = []
         try:
             check_memory_id(memory_id)
-            for round_ in rounds:
-                kept.append(self.keep_media(round_))
-            check_units(memory_id, kept, self.settings)
+            kept = [self._keep_media_of(bank, round_) for round_ in rounds]
+            check_units(memory_id, kept, self.settings.units)
             return self.catalogue.append(bank, memory_id, kept)
         except VmemError as error:
-            return self._taken_back(kept, error)
+            return self._taken_back(bank, error)
 
-    def _taken_back(self, kept: Sequence[Round], error: VmemError) -> VmemError:
+    def _keep_media_of(self, bank: str, round_: Round) -> Round:
+        """As `keep_media`, noted so that a crash before the log has the round leaves nothing."""
+
+        def note(digest: str) -> None:
+            self.catalogue.note_loose_media(bank, digest)
+
+        return keep_media(round_, self.media, self.parts.read_image, self.transcribe, note)
+
+    def _taken_back(self, bank: str, error: VmemError) -> VmemError:
         """The error of an append, once what it put into the store is out again."""
         try:
-            drop_media(kept, self.media, self.catalogue)
+            drop_loose_media(bank, self.media, self.catalogue)
         except VmemError as left:
-            return type(error)(f"{error} (and its pictures stay behind: {left})")
+            return type(error)(f"{error} (and its pictures stay until the next heal: {left})")
         return error
 
     def _index_logged(self, logged: Mapping[str, Sequence[Appended]]) -> dict[str, VmemError]:
@@ -410,16 +234,6 @@ class Bank(BankStores):
             if memory:
                 self._held.extend(memory_id, memory, info)
 
-    def _as_writer(self) -> AbstractContextManager[object]:
-        """The lock that every change takes.
-
-        Raises:
-            StoreError: The bank was opened to read.
-        """
-        if not self.writes:
-            raise StoreError("this bank was opened to read; its one writer changes it")
-        return self._writing
-
 
 def open_bank(settings: Settings, **changes: object) -> Bank:
     """Open the bank of some settings.
@@ -429,24 +243,6 @@ def open_bank(settings: Settings, **changes: object) -> Bank:
         changes: Single store settings, such as `bank="demo"`.
     """
     return Bank(replace_settings(settings, store=changes) if changes else settings)
-
-
-def check_units(memory_id: str, rounds: Sequence[Round], settings: Settings) -> None:
-    """Refuse before the log what the index could not take after it.
-
-    Raises:
-        DataError: A round has no content, or a span is too long for the index.
-    """
-    for round_ in rounds:
-        units = to_units(round_, settings.units)
-        if not units:
-            raise DataError(f"round {round_.id} of {memory_id} has no text and no image")
-        for unit in units:
-            if (size := len(unit.text.encode())) > MAX_BYTES["text"]:
-                raise DataError(
-                    f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
-                    f" limit of {MAX_BYTES['text']:,}: split it"
-                )
 
 
 def _unindexed(memory_id: str, appends: Sequence[Appended], error: VmemError) -> VmemError:

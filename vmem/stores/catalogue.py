@@ -5,7 +5,7 @@ it. Versions of a memory only grow, also when it is erased and made again or rep
 so that nobody who compares versions takes a new memory for an old one of the same name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -31,7 +31,7 @@ from vmem.stores.round_json import (
     round_from_json,
     round_to_json,
 )
-from vmem.stores.tables import BANKS, MEMORIES
+from vmem.stores.tables import BANKS, LOOSE_MEDIA, MEDIA, MEMORIES
 from vmem.types import Dialogue, Round
 
 __all__ = [
@@ -128,6 +128,8 @@ class Catalogue(LogReader):
             if added:
                 version += 1
                 statements.insert_rounds(connection, info, added, version)
+            held = {digest for round_ in rounds for digest in statements.media_digests(round_)}
+            statements.forget_loose_media(connection, bank, held)
         return Appended(
             version=version,
             added=tuple(added),
@@ -187,10 +189,25 @@ class Catalogue(LogReader):
             statements.find(connection, bank, memory_id)
             first = statements.lock_bank(connection, bank)
             info = statements.find(connection, bank, memory_id, lock=True)
+            statements.note_loosened_media(connection, *statements.of_memory(MEDIA, info))
             connection.execute(sa.delete(MEMORIES).where(*statements.is_memory(info)))
             statements.update_bank(
                 connection, bank, {"first_version": max(first, info.version + 1)}
             )
+
+    def note_loose_media(self, bank: str, digest: str) -> None:
+        """Note a picture or voice message whose file is about to be written; see `loose_media`.
+
+        The append that brings it into the log drops the note.
+        """
+        with self._database.writing(f"note a picture of bank {bank}") as connection:
+            row = {"bank": bank, "digest": digest}
+            statements.insert_if_missing(connection, LOOSE_MEDIA, row)
+
+    def forget_loose_media(self, bank: str, digests: Collection[str]) -> None:
+        """Note that files which `loose_media` names are gone, or held by a round again."""
+        with self._database.writing(f"forget pictures of bank {bank}") as connection:
+            statements.forget_loose_media(connection, bank, digests)
 
     def replace_bank(
         self,

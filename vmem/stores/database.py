@@ -90,9 +90,9 @@ class Database:
     def _open_tables(self) -> None:
         query = sa.select(SCHEMA_VERSION.c.version)
         with self.reading("be opened") as connection:
-            is_new = not sa.inspect(connection).has_table(SCHEMA_VERSION.name)
-            version = None if is_new else connection.scalar(query)
-        if version is None:
+            tables = set(sa.inspect(connection).get_table_names())
+            version = connection.scalar(query) if SCHEMA_VERSION.name in tables else None
+        if version is None or (version == VERSION and not tables >= METADATA.tables.keys()):
             with self.writing("create its tables") as connection:
                 if not self.is_sqlite:  # where two may create the same table at once, and fail
                     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATING)))
@@ -102,10 +102,7 @@ class Database:
                     version = VERSION
                     connection.execute(sa.insert(SCHEMA_VERSION).values(version=version))
         if version != VERSION:
-            raise StoreError(
-                f"{self.place} has tables of version {version} and this vmem uses version "
-                f"{VERSION}; use the vmem that made it, or another database"
-            )
+            raise StoreError(f"{self.place} {_other_version(version)}")
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -175,6 +172,18 @@ def _postgresql(url: sa.URL, busy_timeout_s: float) -> sa.Engine:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(1000 * busy_timeout_s)}")
 
     return engine
+
+
+def _other_version(version: int) -> str:
+    """What is wrong with tables of another version, and the mend."""
+    told = f"has tables of version {version} and this vmem uses version {VERSION}: "
+    if version > VERSION:
+        return f"{told}use the newer vmem that made it, or another database"
+    return (
+        f"{told}with the vmem that made it, write each memory out (`vmem export MEMORY --out"
+        " FOLDER`), then read it into another store.home or database with this one (`vmem import"
+        " MEMORY FOLDER`), and make API keys anew"
+    )
 
 
 def _place(url: sa.URL) -> str:

@@ -100,17 +100,18 @@ class ImageStore:
     def delete(self, name: str) -> bool:
         """Remove a picture by its digest or URI; returns whether it was there.
 
+        What a write of it that was cut off left is removed as well.
+
         Raises:
             ImageError: The name is neither.
             StoreError: The store cannot be written.
         """
         digest = _digest_of(name)
-        path = self._find(digest)
-        if path is None:
-            return False
+        paths = self._listed(digest)
         with self._told(f"delete image {digest}"):
-            self._files.rm_file(path)
-        return True
+            for path in paths:
+                self._files.rm_file(path)
+        return any(_OBJECT.search(path) for path in paths)
 
     def holds(self, name: str) -> bool:
         """Whether a picture or voice message is there, by its digest or URI.
@@ -143,13 +144,17 @@ class ImageStore:
             return None
 
     def _find(self, digest: str) -> str | None:
+        start = f"{digest[:2]}/{digest[2:]}."
+        return next((path for path in self._listed(digest) if start in path), None)
+
+    def _listed(self, digest: str) -> list[str]:
+        """What is there of a picture: its object, and writes of it that do not end any more."""
         with self._told(f"look for image {digest}"):
             try:
                 paths = self._files.ls(f"{self._root}/{digest[:2]}", detail=False)
             except FileNotFoundError:
-                return None
-        start = f"{digest[:2]}/{digest[2:]}."
-        return next((path for path in paths if start in path), None)
+                return []
+        return [path for path in paths if f"{digest[:2]}/{digest[2:]}" in path]
 
     def _uri(self, path: str) -> str:
         # A file: URI would need the odd characters of a folder's name encoded; a path does not.

@@ -9,7 +9,7 @@ from vmem.stores.checks import is_memory_id, is_round_id
 from vmem.stores.database import Database
 from vmem.stores.records import Bank, Changes, MemoryInfo, to_bank, to_info
 from vmem.stores.round_json import round_from_json
-from vmem.stores.tables import BANKS, MEDIA, MEMORIES, ROUNDS
+from vmem.stores.tables import BANKS, LOOSE_MEDIA, MEDIA, MEMORIES, ROUNDS
 from vmem.types import Round
 
 _LAST = "\U0010ffff"
@@ -187,6 +187,15 @@ class LogReader:
             query = query.where(MEDIA.c.digest.in_(sorted(among)))
         with self._database.reading("list pictures") as connection:
             return set(connection.scalars(query))
+
+    def loose_media(self, bank: str) -> list[str]:
+        """Digests of pictures and voice messages whose files may be there for no round.
+
+        They were erased, or an append that wrote them did not come to the log.
+        """
+        query = sa.select(LOOSE_MEDIA.c.digest).where(LOOSE_MEDIA.c.bank == bank)
+        with self._database.reading("list erased pictures") as connection:
+            return sorted(connection.scalars(query))
 
     def has_image(self, bank: str, memory_id: str, digest: str) -> bool:
         """Whether a round of the memory holds a picture, or a voice message, of this digest."""

@@ -1,20 +1,28 @@
 """Pictures and voice messages of rounds (sections 3.2 and 3.4): into the store, and out of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from vmem.audio import read_audio
 from vmem.errors import ImageError
+from vmem.images import image_digest
 from vmem.stores.catalogue import Catalogue
 from vmem.stores.images import ImageStore, stored_digest
-from vmem.stores.statements import media_digests
 from vmem.types import Image, Round, Turn
 
 Read = Callable[[str], bytes]
 Transcribe = Callable[[str], str]
+Note = Callable[[str], None]
+_TOGETHER = 500
 
 
-def keep_media(round_: Round, store: ImageStore, read_image: Read, transcribe: Transcribe) -> Round:
+def keep_media(
+    round_: Round,
+    store: ImageStore,
+    read_image: Read,
+    transcribe: Transcribe,
+    note: Note = lambda _: None,
+) -> Round:
     """The round with its pictures and voice messages in the store, voice transcribed.
 
     Args:
@@ -22,6 +30,7 @@ def keep_media(round_: Round, store: ImageStore, read_image: Read, transcribe: T
         store: Where they go.
         read_image: A picture's bytes by its URI, checked.
         transcribe: The words of a voice message by its URI, where it comes without them.
+        note: Told the digest of each before it is written.
 
     Raises:
         ImageError, AudioError: One of them cannot be used.
@@ -29,19 +38,24 @@ def keep_media(round_: Round, store: ImageStore, read_image: Read, transcribe: T
     """
     return replace(
         round_,
-        turns=tuple(_keep_turn(turn, store, read_image, transcribe) for turn in round_.turns),
+        turns=tuple(_keep_turn(turn, store, read_image, transcribe, note) for turn in round_.turns),
     )
 
 
-def drop_media(rounds: Sequence[Round], store: ImageStore, catalogue: Catalogue) -> None:
-    """Remove the pictures and voice messages of rounds that no memory of any bank holds.
+def drop_loose_media(bank: str, store: ImageStore, catalogue: Catalogue) -> None:
+    """Remove the files of what a bank's log holds no more, or does not hold after all.
+
+    What a memory of any bank still holds is kept.
 
     Raises:
-        StoreError: The store cannot be written.
+        StoreError: The store cannot be written; what is left goes with the next call.
     """
-    digests = {digest for round_ in rounds for digest in media_digests(round_)}
-    for digest in sorted(digests - catalogue.image_digests(digests)) if digests else ():
-        store.delete(digest)
+    loose = catalogue.loose_media(bank)
+    for start in range(0, len(loose), _TOGETHER):
+        digests = loose[start : start + _TOGETHER]
+        for digest in sorted(set(digests) - catalogue.image_digests(digests)):
+            store.delete(digest)
+        catalogue.forget_loose_media(bank, digests)
 
 
 def reader(store: ImageStore, read_image: Read) -> Read:
@@ -59,17 +73,23 @@ def reader(store: ImageStore, read_image: Read) -> Read:
     return read
 
 
-def _keep_turn(turn: Turn, store: ImageStore, read_image: Read, transcribe: Transcribe) -> Turn:
-    images = tuple(_keep_image(image, store, read_image) for image in turn.images)
+def _keep_turn(
+    turn: Turn, store: ImageStore, read_image: Read, transcribe: Transcribe, note: Note
+) -> Turn:
+    images = tuple(_keep_image(image, store, read_image, note) for image in turn.images)
     if turn.audio is None:
         return replace(turn, images=images)
     transcript = turn.transcript or transcribe(turn.audio)
-    audio = store.put_audio(read_audio(turn.audio), turn.audio)
+    data = read_audio(turn.audio)
+    note(image_digest(data))
+    audio = store.put_audio(data, turn.audio)
     return replace(turn, images=images, audio=audio, transcript=transcript)
 
 
-def _keep_image(image: Image, store: ImageStore, read_image: Read) -> Image:
+def _keep_image(image: Image, store: ImageStore, read_image: Read, note: Note) -> Image:
     if image.uri is None or image.digest:
         return image
-    digest, uri = store.put(read_image(image.uri), image.uri)
+    data = read_image(image.uri)
+    note(image_digest(data))
+    digest, uri = store.put(data, image.uri)
     return replace(image, digest=digest, uri=uri)

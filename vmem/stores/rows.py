@@ -1,11 +1,14 @@
-"""Units to rows of an index."""
+"""Units to rows of an index, and what no index could take."""
 
 import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from vmem.config import UnitSettings
+from vmem.errors import DataError
 from vmem.ports import Vectors
-from vmem.stores.unit_rows import UnitRow
+from vmem.rounds import to_units
+from vmem.stores.unit_rows import MAX_BYTES, UnitRow
 from vmem.types import Round, Unit, UnitKind
 
 
@@ -42,3 +45,21 @@ def unit_rows(
         UnitRow(**row_fields(dialogue_id, by_id[unit.round_id], unit), vector=vector)
         for unit, vector in zip(units, vectors_UD, strict=True)
     ]
+
+
+def check_units(memory_id: str, rounds: Sequence[Round], settings: UnitSettings) -> None:
+    """Refuse before the log what the index could not take after it.
+
+    Raises:
+        DataError: A round has no content, or a span is too long for the index.
+    """
+    for round_ in rounds:
+        units = to_units(round_, settings)
+        if not units:
+            raise DataError(f"round {round_.id} of {memory_id} has no text and no image")
+        for unit in units:
+            if (size := len(unit.text.encode())) > MAX_BYTES["text"]:
+                raise DataError(
+                    f"round {round_.id} of {memory_id} has a span of {size:,} bytes, over the"
+                    f" limit of {MAX_BYTES['text']:,}: split it"
+                )

@@ -1,6 +1,6 @@
 """What the catalogue asks of its tables; each runs inside a caller's transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -19,7 +19,7 @@ from vmem.stores.round_json import (
     round_from_json,
     round_to_json,
 )
-from vmem.stores.tables import BANKS, MEDIA, MEMORIES, NAME_LENGTH, ROUNDS
+from vmem.stores.tables import BANKS, LOOSE_MEDIA, MEDIA, MEMORIES, NAME_LENGTH, ROUNDS
 from vmem.types import Round
 
 _PARAMETERS = 500  # of one statement; SQLite and PostgreSQL both have a limit
@@ -225,10 +225,28 @@ def erase_round(connection: sa.Connection, info: MemoryInfo, round_id: str) -> E
         .where(*of_memory(ROUNDS, info), ROUNDS.c.position == here)
         .values(payload=round_to_json(gap), digest=round_digest(gap), version=version, erased=True)
     )
+    note_loosened_media(connection, *of_memory(MEDIA, info), MEDIA.c.position == here)
     connection.execute(sa.delete(MEDIA).where(*of_memory(MEDIA, info), MEDIA.c.position == here))
     images = info.images - len(round_.images)
     update_memory(connection, info, version=version, images=images, erased=info.erased + 1)
     return Erased(version=version, round=round_)
+
+
+def note_loosened_media(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> None:
+    """Note pictures and voice messages that are about to leave the log."""
+    noted = sa.exists().where(
+        LOOSE_MEDIA.c.bank == MEDIA.c.bank, LOOSE_MEDIA.c.digest == MEDIA.c.digest
+    )
+    leaving = sa.select(MEDIA.c.bank, MEDIA.c.digest).where(*which, ~noted).distinct()
+    connection.execute(sa.insert(LOOSE_MEDIA).from_select(["bank", "digest"], leaving))
+
+
+def forget_loose_media(connection: sa.Connection, bank: str, digests: Collection[str]) -> None:
+    """Drop the note of pictures and voice messages that are held again, or whose files are gone."""
+    chosen = sorted(digests)
+    for start in range(0, len(chosen), _PARAMETERS):
+        some = LOOSE_MEDIA.c.digest.in_(chosen[start : start + _PARAMETERS])
+        connection.execute(sa.delete(LOOSE_MEDIA).where(LOOSE_MEDIA.c.bank == bank, some))
 
 
 def bank_digest(connection: sa.Connection, bank: str) -> str:

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 VERSION = 2
-"""Of the tables below; a database with another one is refused."""
+"""Of the tables below; a database with another one is refused, one that lacks a table gets it."""
 
 NAME_LENGTH = 200
 
@@ -78,6 +78,15 @@ MEDIA = sa.Table(
         ["rounds.bank", "rounds.memory_id", "rounds.position"],
         ondelete="CASCADE",
     ),
+)
+
+# What may be in the image folder though no round holds it: an append that did not come to the
+# log, or an erasure from it. Its files are to go.
+LOOSE_MEDIA = sa.Table(
+    "loose_media",
+    METADATA,
+    sa.Column("bank", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("digest", sa.String(64), primary_key=True),
 )
 
 API_KEYS = sa.Table(

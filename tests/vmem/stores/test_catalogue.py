@@ -382,8 +382,31 @@ def test_a_writer_that_holds_on_is_told_of(catalogue: Catalogue, url: str) -> No
     hasty.close()
 
 
-def test_tables_of_another_version_are_refused(catalogue: Catalogue, url: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "mend"),
+    [
+        (1, r"with the vmem that made it, write each memory out .*import.* make API keys anew"),
+        (99, r"use the newer vmem that made it, or another database"),
+    ],
+)
+def test_tables_of_another_version_are_refused(
+    catalogue: Catalogue, url: str, version: int, mend: str
+) -> None:
     with catalogue._database.writing("age") as connection:
-        connection.execute(sa.text("UPDATE schema_version SET version = 99"))
-    with pytest.raises(StoreError, match="tables of version 99 and this vmem uses version 2"):
+        connection.execute(sa.text(f"UPDATE schema_version SET version = {version}"))
+    told = (
+        rf"^the catalogue .* has tables of version {version} and this vmem uses version 2: {mend}"
+    )
+    with pytest.raises(StoreError, match=told) as raised:
         Catalogue(url)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_database_that_lacks_a_newer_table_gets_it(catalogue: Catalogue, url: str) -> None:
+    catalogue.append("demo", "m", [a_round()])
+    with catalogue._database.writing("age") as connection:
+        connection.execute(sa.text("DROP TABLE loose_media"))
+    opened = Catalogue(url)
+    assert opened.loose_media("demo") == []
+    assert len(opened.rounds("demo", "m")) == 1
+    opened.close()
