@@ -218,6 +218,14 @@ class ChatModel(Protocol):
         """Release the connection."""
 
 
+@runtime_checkable
+class Repeatable(Protocol):
+    """A model behind a cache, which would give the same reply again unless told not to."""
+
+    def repetition(self, number: int) -> ChatModel:
+        """The same model, asked anew; number 0 is the model as it is."""
+
+
 class Transcriber(Protocol):
     """Voice messages to words."""
 

@@ -46,7 +46,10 @@ class Prompts:
 
     def __init__(self, settings: PromptSettings) -> None:
         _check_folder(settings.dir)
-        self._texts = {name: _load(name, settings.dir) for name in _REQUIRED}
+        self._texts = {
+            name: load_prompt(name, settings.dir, required, _OPTIONAL.get(name, frozenset()))
+            for name, required in _REQUIRED.items()
+        }
 
     def answer_prompt(self, context: str, question: str) -> str:
         """Answer from the context alone (the default answer prompt)."""
@@ -111,7 +114,20 @@ def _check_folder(folder: Path | None) -> None:
             raise ConfigError(f"{path} replaces no prompt; those are {', '.join(sorted(known))}")
 
 
-def _load(name: str, folder: Path | None) -> str:
+def load_prompt(
+    name: str, folder: Path | None, required: frozenset[str], optional: frozenset[str] = frozenset()
+) -> str:
+    """A prompt's text: ours, or that of the folder's file of the same name.
+
+    Args:
+        name: The file's stem.
+        folder: Where a user's prompts are, or None.
+        required: The placeholders that it must hold.
+        optional: Those that it may hold besides.
+
+    Raises:
+        ConfigError: It cannot be read, or has a placeholder too many or too few.
+    """
     path = FOLDER / f"{name}.txt"
     if folder is not None and (folder / path.name).is_file():
         path = folder / path.name
@@ -125,10 +141,10 @@ def _load(name: str, folder: Path | None) -> str:
             f"prompt {path} has a $ that starts no placeholder; write $$ for a dollar"
         )
     found = set(template.get_identifiers())
-    allowed = _REQUIRED[name] | _OPTIONAL.get(name, frozenset())
+    allowed = required | optional
     if unknown := sorted(found - allowed):
         names = ", ".join(f"${each}" for each in sorted(allowed))
         raise ConfigError(f"prompt {path} has the unknown placeholder ${unknown[0]}; use {names}")
-    if missing := sorted(_REQUIRED[name] - found):
+    if missing := sorted(required - found):
         raise ConfigError(f"prompt {path} lacks the placeholder ${missing[0]}")
     return text
