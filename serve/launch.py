@@ -19,6 +19,7 @@ from ray._private import ray_constants
 from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
+from serve.request_id import PROXY_ENV
 from serve.settings import RaySettings, ServeSettings
 from serve.stopping import stopping
 from vmem.config import Settings, replace
@@ -32,6 +33,7 @@ START_S = 60.0
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 _ENV = {
+    **PROXY_ENV,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     # One event loop a process: nothing here blocks it for long, and each hop between threads costs.
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
