@@ -5,6 +5,7 @@ with embedded parts. Environment variables override single settings:
 `VMEM_STORE__BANK=demo` sets `store.bank`. Secrets are read from the environment only.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -374,6 +375,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a mapping of settings")
     return values
+
+
+def secret_variable(name: str) -> SecretStr:
+    """A secret of the environment; empty where there is none."""
+    return SecretStr(os.environ.get(name, ""))
 
 
 def first_fault(error: ValidationError, section: str = "", listed_in: str = "") -> str:

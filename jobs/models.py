@@ -1,0 +1,100 @@
+"""The models of a run: each behind the run's cache, its limit, its budget and its ledger."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from jobs.plan import BudgetPlan, ModelPlan
+from jobs.records import ModelCost
+from jobs.run_folder import RunFolder
+from vmem.build import make_chat
+from vmem.config import ModelSettings, Settings
+from vmem.errors import ConfigError
+from vmem.llm.budget import SELF_HOSTED, Budget, load_prices
+from vmem.llm.cache import ReplyCache
+from vmem.llm.ledger import Call, Ledger
+from vmem.llm.metered import MeteredChat
+
+LEDGER, REPLIES = "ledger.jsonl", "replies.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Models:
+    """Makes models that share one cache and one ledger.
+
+    Attributes:
+        cache: The replies kept.
+        ledger: Every call.
+        budget: What all calls may spend.
+    """
+
+    cache: ReplyCache
+    ledger: Ledger
+    budget: Budget
+
+    def make(self, plan: ModelPlan, settings: Settings) -> MeteredChat:
+        """A model of the plan.
+
+        Args:
+            plan: The model.
+            settings: Settings whose `llm` it takes the place of.
+
+        Raises:
+            ConfigError, ModelError: It cannot be reached or started.
+            BudgetError: There is a budget in money, and its price is unknown.
+        """
+        chat = make_chat(plan.settings(settings))
+        if chat is None:
+            raise ConfigError(f"{plan.name} is no model: llm.provider is none")
+        own = plan.self_hosted or plan.llm.provider in {"llama_cpp", "fake"}
+        return MeteredChat(
+            chat,
+            self.cache,
+            server=server_name(plan.llm),
+            concurrency=plan.concurrency,
+            budget=self.budget,
+            ledger=self.ledger,
+            price=SELF_HOSTED if own else load_prices().get(chat.name),
+        )
+
+
+@contextmanager
+def open_models(run: RunFolder, budget: BudgetPlan) -> Iterator[Models]:
+    """The models of a run; its cache and ledger are closed with the with-block.
+
+    Raises:
+        StoreError: Cache or ledger cannot be opened.
+    """
+    cache = ReplyCache(run.path / REPLIES)
+    ledger = Ledger(run.path / LEDGER)
+    try:
+        yield Models(
+            cache=cache,
+            ledger=ledger,
+            budget=Budget(max_tokens=budget.max_tokens, max_usd=budget.max_usd),
+        )
+    finally:
+        ledger.close()
+        cache.close()
+
+
+def server_name(llm: ModelSettings) -> str:
+    """A server's name, the same in every run: the embedded model's port changes."""
+    return llm.base_url or llm.provider
+
+
+def cost_of(calls: Sequence[Call]) -> ModelCost:
+    """Calls summed; those that came from the cache count as they did when they were made."""
+    return ModelCost(
+        calls=len(calls),
+        failed=sum(call.error is not None for call in calls),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in calls),
+        completion_tokens=sum(call.completion_tokens or 0 for call in calls),
+        seconds=round(sum(call.seconds for call in calls if call.error is None), 4),
+    )
+
+
+def costs_by_role(calls: Sequence[Call]) -> dict[str, ModelCost]:
+    """Calls summed by what they were for, in the order of the roles' names."""
+    roles = sorted({call.role for call in calls})
+    return {role: cost_of([call for call in calls if call.role == role]) for role in roles}

@@ -1,0 +1,235 @@
+"""What an evaluation runs: benchmarks × systems × backbones × judges, from one YAML file."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from jobs.records import Cell
+from vmem.config import (
+    CONFIGS,
+    ModelSettings,
+    Settings,
+    first_fault,
+    read_mapping,
+    secret_variable,
+    settings_file,
+)
+from vmem.config import replace as replace_settings
+from vmem.datasets import READERS, read_benchmark
+from vmem.datasets.sample import SAMPLE, read_sample
+from vmem.errors import ConfigError, InputError
+from vmem.prompts.judge import JudgeKind
+from vmem.systems.rows import SystemRow, row_named
+from vmem.types import Benchmark, Question
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+"""No point: points part the names of files."""
+KINDS: Mapping[str, tuple[JudgeKind, ...]] = {"locomo": ("locomo", "binary")}
+"""What a judge is asked for on each benchmark; on all others `gallery`."""
+EXCLUDED = frozenset({"adversarial"})
+"""LoCoMo's adversarial questions reward abstention, not retrieval (Table 6)."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BenchmarkPlan(_Section):
+    """A benchmark, or a part of it.
+
+    Attributes:
+        name: `locomo`, `mem-gallery`, `photobench`, or `sample`, which comes with vmem.
+        data: Its folder; a relative one starts at the working folder. `sample` needs none.
+        dialogues: Only these; empty takes all.
+        questions: At most so many of each dialogue, the first ones; None takes all.
+    """
+
+    name: str
+    data: Path | None = None
+    dialogues: tuple[str, ...] = ()
+    questions: int | None = Field(default=None, ge=1)
+
+
+class ModelPlan(_Section):
+    """A language model by a name of the plan's.
+
+    Attributes:
+        name: Its name in files and tables.
+        llm: Where it is; never its key.
+        api_key_variable: The variable of the environment that holds its key.
+        concurrency: Calls at once.
+        self_hosted: It runs on one's own machines, so that its calls cost nothing.
+    """
+
+    name: str = Field(pattern=NAME)
+    llm: ModelSettings
+    api_key_variable: str = "VMEM_LLM__API_KEY"
+    concurrency: int = Field(default=8, ge=1)
+    self_hosted: bool = False
+
+    def settings(self, base: Settings) -> Settings:
+        """Settings with this model, and its key."""
+        key = secret_variable(self.api_key_variable)
+        return replace_settings(base, llm={**dict(self.llm), "api_key": key})
+
+
+class JudgePlan(ModelPlan):
+    """A judge.
+
+    Attributes:
+        repetitions: Times that each answer is judged.
+        planted: Questions of each benchmark for which it judges planted wrong answers as well.
+    """
+
+    repetitions: int = Field(default=1, ge=1)
+    planted: int = Field(default=0, ge=0)
+
+
+class BudgetPlan(_Section):
+    """What all calls of a run may spend together; None is no cap."""
+
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_usd: float | None = Field(default=None, ge=0)
+
+
+class Plan(_Section):
+    """An evaluation.
+
+    Attributes:
+        name: Its name.
+        settings: Named settings that systems run on: encoders, lengths, prompts.
+        benchmarks: What is asked.
+        systems: Rows of `configs/systems/`, by name.
+        backbones: What answers.
+        judges: What judges.
+        budget: What may be spent.
+        seed: Of resamples and planted answers.
+        draws: Resamples and sign flips of each test.
+    """
+
+    name: str = Field(pattern=NAME)
+    settings: str = "embedded"
+    benchmarks: tuple[BenchmarkPlan, ...] = Field(min_length=1)
+    systems: tuple[str, ...] = Field(min_length=1)
+    backbones: tuple[ModelPlan, ...] = Field(min_length=1)
+    judges: tuple[JudgePlan, ...] = ()
+    budget: BudgetPlan = BudgetPlan()
+    seed: int = 20_260_301
+    draws: int = Field(default=10_000, ge=100)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        for what in ("benchmarks", "backbones", "judges"):
+            names = [part.name for part in getattr(self, what)]
+            if len(set(names)) < len(names):
+                raise ValueError(f"two {what} have one name")
+        if len(set(self.systems)) < len(self.systems):
+            raise ValueError("a system is named twice")
+        for model in (*self.backbones, *self.judges):
+            if model.llm.provider == "none":
+                raise ValueError(f"{model.name} is no model: llm.provider is none")
+            if model.llm.api_key.get_secret_value():
+                raise ValueError(f"{model.name}: keys are read from the environment only")
+        return self
+
+    def cells(self, backbone: str | None = None) -> list[Cell]:
+        """All files of answers, or those of one backbone, in the plan's order."""
+        return [
+            Cell(benchmark=benchmark.name, system=system, backbone=model.name)
+            for model in self.backbones
+            if backbone in (None, model.name)
+            for benchmark in self.benchmarks
+            for system in self.systems
+        ]
+
+    def rows(self) -> list[SystemRow]:
+        """Its systems.
+
+        Raises:
+            ConfigError: One is unknown, or known by its published figures alone.
+        """
+        rows = [row_named(name) for name in self.systems]
+        if unrun := [row.name for row in rows if row.kind == "published"]:
+            raise ConfigError(
+                f"system {unrun[0]!r} is not run here yet: tables show its published figures anyway"
+            )
+        return rows
+
+    def dump(self) -> dict[str, Any]:
+        """As plain values; keys of servers are not among them."""
+        no_key = {"__all__": {"llm": {"api_key"}}}
+        no_key = {"__all__": {"llm": {"api_key"}}}
+        return self.model_dump(mode="json", exclude={"backbones": no_key, "judges": no_key})
+
+
+def load_plan(source: str | Path, data: Mapping[str, Path]) -> Plan:
+    """Read a plan.
+
+    Args:
+        source: A YAML file, or the name of one in `configs/benchmarks/`.
+        data: Folders of benchmarks, which the file may leave open.
+
+    Raises:
+        ConfigError: The file is missing, a key is unknown, a value does not fit.
+    """
+    path = settings_file(source, CONFIGS / "benchmarks")
+    values = {"name": path.stem, **read_mapping(path)}
+    try:
+        plan = Plan(**values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_fault(error)}") from error
+    if unknown := sorted(data.keys() - {benchmark.name for benchmark in plan.benchmarks}):
+        raise ConfigError(f"--data {unknown[0]}: the plan has no benchmark of that name")
+    placed = tuple(
+        one.model_copy(update={"data": data.get(one.name, one.data)}) for one in plan.benchmarks
+    )
+    plan = plan.model_copy(update={"benchmarks": placed})
+    plan.rows()
+    return plan
+
+
+def read_planned(plan: BenchmarkPlan) -> Benchmark:
+    """A benchmark, or the part of it that is asked, without the categories that are not scored.
+
+    Raises:
+        ConfigError: It has no folder.
+        DataError, InputError: It cannot be read, or a dialogue is unknown.
+    """
+    if plan.name == "sample":
+        return _part(read_sample(), plan)
+    if plan.name not in READERS:
+        raise ConfigError(
+            f"no benchmark is named {plan.name!r}; known: sample, {', '.join(READERS)}"
+        )
+    if plan.data is None:
+        raise ConfigError(f"benchmark {plan.name} has no folder: give --data {plan.name}=FOLDER")
+    return _part(read_benchmark(plan.name, plan.data), plan)
+
+
+def data_digest(plan: BenchmarkPlan) -> str:
+    """SHA-256 over the names and contents of a benchmark's JSON files; pictures are not read."""
+    folder = SAMPLE if plan.name == "sample" else plan.data or Path()
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.json*")) if folder.is_dir() else [folder]:
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _part(read: Benchmark, plan: BenchmarkPlan) -> Benchmark:
+    known = {dialogue.id for dialogue in read.dialogues}
+    if unknown := sorted(set(plan.dialogues) - known):
+        raise InputError(f"{plan.name} has no dialogue {unknown[0]!r}; it has {sorted(known)}")
+    kept = set(plan.dialogues) or known
+    asked: dict[str, list[Question]] = {}
+    for question in read.questions:
+        if question.dialogue_id in kept and question.category not in EXCLUDED:
+            asked.setdefault(question.dialogue_id, []).append(question)
+    return replace(
+        read,
+        dialogues=tuple(d for d in read.dialogues if d.id in asked),
+        questions=tuple(q for questions in asked.values() for q in questions[: plan.questions]),
+    )
