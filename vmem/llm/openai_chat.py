@@ -203,7 +203,10 @@ class OpenAIChat:
 
     async def _complete_once(self, body: dict[str, Any]) -> object:
         async with asyncio.timeout(self._settings.timeout_s):
-            return await self._client.chat.completions.create(**body)
+            try:
+                return await self._client.chat.completions.create(**body)
+            except (ValueError, RecursionError) as error:  # also JSON too deep, numbers too long
+                raise ModelFormatError(f"{self._where} answered with broken JSON") from error
 
     async def _start_once(self, body: dict[str, Any]) -> Pieces:
         """A reply with its first piece read: until then the call may be tried again."""
@@ -249,4 +252,4 @@ class OpenAIChat:
 
 def _count(sent: object) -> int:
     """A number of tokens; 0 where the server sends none."""
-    return sent if isinstance(sent, int) and sent > 0 else 0
+    return sent if isinstance(sent, int) and 0 < sent < 2**31 else 0

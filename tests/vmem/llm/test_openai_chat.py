@@ -26,6 +26,7 @@ from vmem.ports import ChatReply, ChatRequest
 from vmem.types import Usage
 
 KEY = "sk-very-secret"
+JSON = {"content-type": "application/json"}
 SCHEMA = {
     "type": "object",
     "properties": {"keywords": {"type": "array", "items": {"type": "string"}}},
@@ -141,7 +142,7 @@ def test_the_finish_reason_is_mapped(sent: Any, read: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "usage", [None, "many", [1], {}, {"prompt_tokens": "11", "completion_tokens": -3}]
+    "usage", [None, "many", [1], {}, {"prompt_tokens": "11", "completion_tokens": 2**70}]
 )
 def test_a_server_that_counts_nothing_leaves_the_usage_at_zero(usage: Any) -> None:
     assert Server([completion(usage=usage)]).ask(request())[0].usage == Usage(role="answer")
@@ -321,7 +322,10 @@ def test_a_request_that_is_wrong_either_way_does_not_cost_the_schema() -> None:
         (completion(choices=[{"message": {"refusal": "no"}}]), "gave an empty reply"),
         (httpx2.Response(200, html="<html>"), "llm.base_url must end in /v1"),
         (httpx2.Response(200, json=[]), "answered with no chat completion"),
-        (httpx2.Response(200, content=b"{", headers={"content-type": "application/json"}), "JSON"),
+        (httpx2.Response(200, content=b"{", headers=JSON), "answered with broken JSON"),
+        (httpx2.Response(200, content=b"\xff", headers=JSON), "answered with broken JSON"),
+        (httpx2.Response(200, content=b"[" * 99_999, headers=JSON), "answered with broken JSON"),
+        (httpx2.Response(200, content=b"9" * 5_000, headers=JSON), "answered with broken JSON"),
     ],
 )
 def test_a_reply_of_no_use_is_an_error(reply: Reply, words: str) -> None:
