@@ -5,6 +5,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,9 @@ class KeptReply:
     kept_at: str
 
 
+_Pending = tuple[str, KeptReply, Future[KeptReply]]
+
+
 def reply_key(request: ChatRequest, *, server: str, model: str, repetition: int) -> str:
     """SHA-256 in hex over all that a reply depends on.
 
@@ -91,11 +95,12 @@ class ReplyCache:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._pending: dict[str, KeptReply] = {}
-        self._taking, self._writing = threading.Lock(), threading.Lock()
+        self._pending: list[_Pending] = []
+        self._taking = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="reply-cache")
         with self._told("be opened"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            # One statement is one transaction here: all of it is on the disk, or nothing.
+            # Transactions are begun where they are needed: the driver would begin them late.
             self._engine = sa.create_engine(
                 sa.URL.create("sqlite", database=str(path)),
                 isolation_level="AUTOCOMMIT",
@@ -118,35 +123,52 @@ class ReplyCache:
             row = connection.execute(query).mappings().first()
         return None if row is None else _from_row(row)
 
-    def put(self, key: str, kept: KeptReply) -> KeptReply:
-        """Keep a reply; it is on the disk when this returns.
+    def put(self, key: str, kept: KeptReply) -> Future[KeptReply]:
+        """Keep a reply; it is on the disk when the future is done.
 
-        Threads that come while one writes are written together: the disk is waited for once.
+        One thread writes, and all that came while it wrote at once: it waits for the disk once.
 
         Returns:
-            What is kept now: another process may have been first.
-
-        Raises:
-            StoreBusyError: Another process wrote for too long.
-            StoreError: It cannot be written.
+            A future of what is kept then, because another process may have been first. It cannot
+            be cancelled, and raises StoreBusyError where another process wrote for too long,
+            StoreError where the reply cannot be written.
         """
+        future: Future[KeptReply] = Future()
+        future.set_running_or_notify_cancel()
         with self._taking:
-            self._pending[key] = kept
-        with self._writing:
-            with self._taking:
-                batch, self._pending = self._pending, {}
-            if batch:
-                rows = [_to_row(*item) for item in batch.items()]
-                statement = insert(_REPLIES).values(rows).on_conflict_do_nothing()
-                with self._told("be written"), self._engine.connect() as connection:
-                    connection.execute(statement)
-        if (held := self.get(key)) is None:
-            raise StoreError(f"the cache {self._path} could not be written: see the error before")
-        return held
+            self._pending.append((key, kept, future))
+        self._writer.submit(self._write_pending)
+        return future
 
     def close(self) -> None:
-        """Close all connections."""
+        """Wait for what is being written, and close all connections."""
+        self._writer.shutdown()
         self._engine.dispose()
+
+    def _write_pending(self) -> None:
+        with self._taking:
+            batch, self._pending = self._pending, []
+        if not batch:  # an earlier turn took it along
+            return
+        try:
+            held = self._write({key: kept for key, kept, _ in reversed(batch)})
+        except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
+            for _, _, future in batch:
+                future.set_exception(error)
+            return
+        for key, _, future in batch:
+            future.set_result(held[key])
+
+    def _write(self, replies: dict[str, KeptReply]) -> dict[str, KeptReply]:
+        """Keep replies, and read what is kept under their keys."""
+        rows = [_to_row(*item) for item in replies.items()]
+        query = sa.select(_REPLIES).where(_REPLIES.c.key.in_(replies))
+        with self._told("be written"), self._engine.connect() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.execute(insert(_REPLIES).on_conflict_do_nothing(), rows)
+            connection.exec_driver_sql("COMMIT")
+            held = connection.execute(query).mappings()
+            return {row["key"]: _from_row(row) for row in held}
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

@@ -145,8 +145,7 @@ class MeteredChat:
         async with self._places:
             kept = await self._ask(request, key)
         # What was paid for is kept, also where nobody waits for it any more.
-        loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(None, self._cache.put, key, kept)), False
+        return await asyncio.wrap_future(self._cache.put(key, kept)), False
 
     async def _ask(self, request: ChatRequest, key: str) -> KeptReply:
         started = time.perf_counter()

@@ -82,7 +82,7 @@ def test_a_key_is_the_digest_of_canonical_json() -> None:
 def test_a_reply_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
     cache = ReplyCache(tmp_path / "new" / "replies.sqlite3")
     assert cache.get("a" * 64) is None
-    assert cache.put("a" * 64, kept(text)) == kept(text)
+    assert cache.put("a" * 64, kept(text)).result() == kept(text)
     cache.close()
     again = ReplyCache(tmp_path / "new" / "replies.sqlite3")
     assert again.get("a" * 64) == kept(text)
@@ -92,8 +92,8 @@ def test_a_reply_comes_back_as_it_was(tmp_path: Path, text: str) -> None:
 
 def test_the_first_reply_stays(tmp_path: Path) -> None:
     cache = ReplyCache(tmp_path / "replies.sqlite3")
-    cache.put("a", kept("first"))
-    assert cache.put("a", kept("second")) == kept("first")
+    cache.put("a", kept("first")).result()
+    assert cache.put("a", kept("second")).result() == kept("first")
     assert cache.get("a") == kept("first")
     cache.close()
 
@@ -116,7 +116,7 @@ def test_threads_write_at_once(
         def run() -> None:
             for n in range(10):
                 reply = kept(f"{number} {n}")
-                assert cache.put(f"{number} {n}", reply) == reply
+                assert cache.put(f"{number} {n}", reply).result() == reply
 
         return run
 
@@ -127,6 +127,15 @@ def test_threads_write_at_once(
         for n in range(10)
     )
     cache.close()
+
+
+def test_a_new_file_is_opened_by_many_at_once(
+    tmp_path: Path, at_once: Callable[[Sequence[Callable[[], object]]], None]
+) -> None:
+    """SQLite itself does not wait here."""
+    for number in range(3):
+        path = tmp_path / f"{number}.sqlite3"
+        at_once([lambda path=path: ReplyCache(path).close() for _ in range(8)])  # type: ignore[misc]
 
 
 WRITER = """
@@ -142,7 +151,7 @@ cache = ReplyCache(path)
 for n in range(25):
     for key in (f"{me} {n}", f"both {n}"):
         reply = ChatReply(text=f"{me} {key}", usage=Usage(role="answer"))
-        held = cache.put(key, KeptReply(reply=reply, seconds=1.0, kept_at="now"))
+        held = cache.put(key, KeptReply(reply=reply, seconds=1.0, kept_at="now")).result()
         print(key, "=", held.reply.text, flush=True)
 """
 
@@ -192,8 +201,32 @@ def test_a_writer_that_does_not_end_is_told(
     other = sqlite3.connect(tmp_path / "replies.sqlite3", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreBusyError, match="another process writes for too long; try again"):
-        cache.put("a", kept())
+        cache.put("a", kept()).result()
     other.execute("ROLLBACK")
     other.close()
-    assert cache.put("a", kept()) == kept()
+    assert cache.put("a", kept()).result() == kept()
     cache.close()
+
+
+def test_a_reply_that_cannot_be_written_is_told_and_others_are_kept(tmp_path: Path) -> None:
+    cache = ReplyCache(tmp_path / "replies.sqlite3")
+    usage = Usage(role="answer", prompt_tokens=2**70)
+    with pytest.raises(OverflowError):
+        cache.put("a", kept(reply=ChatReply(text="x", usage=usage))).result(timeout=60)
+    assert cache.put("b", kept()).result(timeout=60) == kept()
+    cache.close()
+
+
+def test_what_waits_to_be_written_is_written_at_the_end(tmp_path: Path) -> None:
+    cache = ReplyCache(tmp_path / "replies.sqlite3")
+    other = sqlite3.connect(tmp_path / "replies.sqlite3", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    futures = [cache.put(str(number % 4), kept(str(number))) for number in range(8)]
+    assert not any(future.cancel() or future.done() for future in futures)
+    other.execute("ROLLBACK")
+    other.close()
+    cache.close()
+    assert [future.result() for future in futures] == [kept(text) for text in "01230123"]
+    again = ReplyCache(tmp_path / "replies.sqlite3")
+    assert [again.get(key) for key in "0123"] == [kept(text) for text in "0123"]
+    again.close()

@@ -1,9 +1,9 @@
 """A metered model: what it asks, keeps, refuses and writes down, over a scripted model."""
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
@@ -16,8 +16,9 @@ from vmem.errors import (
     ConfigError,
     ModelFormatError,
     ModelTimeoutError,
-    StoreError,
+    StoreBusyError,
 )
+from vmem.llm import cache as cache_module
 from vmem.llm.budget import SELF_HOSTED, Budget, Price
 from vmem.llm.cache import KeptReply, ReplyCache
 from vmem.llm.fake import FakeChat, echo_role
@@ -52,11 +53,9 @@ class SlowChat(FakeChat):
 
 
 @contextmanager
-def metered(
-    folder: Path, chat: ChatModel, cache: ReplyCache | None = None, **values: Any
-) -> Iterator[MeteredChat]:
+def metered(folder: Path, chat: ChatModel, **values: Any) -> Iterator[MeteredChat]:
     """A metered model with its files in a folder."""
-    cache = cache or ReplyCache(folder / "replies.sqlite3")
+    cache = ReplyCache(folder / "replies.sqlite3")
     ledger = Ledger(folder / "ledger.jsonl")
     settings = {"server": "s", "concurrency": 4, "budget": Budget(), "price": PRICE, **values}
     try:
@@ -173,7 +172,9 @@ def test_the_ledger_holds_a_line_for_every_call(tmp_path: Path) -> None:
 def test_a_cached_reply_keeps_the_seconds_of_its_call(tmp_path: Path) -> None:
     with metered(tmp_path, FakeChat([])) as model:
         reply = ChatReply(text="x", usage=Usage(role="answer", prompt_tokens=1))
-        model._cache.put(model.key(ask()), KeptReply(reply=reply, seconds=61.5, kept_at="then"))
+        model._cache.put(
+            model.key(ask()), KeptReply(reply=reply, seconds=61.5, kept_at="then")
+        ).result()
 
         async def hear() -> list[Call]:
             with calls_heard() as calls:
@@ -297,35 +298,26 @@ def test_a_call_that_is_cancelled_is_written_down(tmp_path: Path) -> None:
     assert [call.error for call in lines(tmp_path)] == ["CancelledError", None]
 
 
-class SlowCache(ReplyCache):
-    """Keeps a reply only when told to."""
-
-    def __init__(self, path: Path, waits: Callable[[], object]) -> None:
-        super().__init__(path)
-        self._waits = waits
-
-    def put(self, key: str, kept: KeptReply) -> KeptReply:
-        self._waits()
-        return super().put(key, kept)
-
-
 def test_what_was_paid_for_is_kept_when_the_run_is_interrupted(tmp_path: Path) -> None:
-    """Interrupted while one reply is being written and the others wait for the thread."""
+    """Interrupted while the replies wait to be written."""
     chat = FakeChat()
-    cache = SlowCache(tmp_path / "replies.sqlite3", lambda: time.sleep(0.05))
     requests = [ask(str(number)) for number in range(4)]
 
     async def ask_and_leave(model: MeteredChat) -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         asks = [asyncio.create_task(model.complete(request)) for request in requests]
         await until(lambda: len(chat.requests) == len(requests))
         for each in asks:
             each.cancel()
         await asyncio.gather(*asks, return_exceptions=True)
 
-    with metered(tmp_path, chat, cache) as model:
+    with metered(tmp_path, chat) as model:
+        other = sqlite3.connect(tmp_path / "replies.sqlite3", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
         asyncio.run(ask_and_leave(model))
-        assert all(cache.get(model.key(request)) for request in requests)
+        other.execute("ROLLBACK")
+        other.close()
+    unused = FakeChat([])
+    assert all(reply.usage.cached for reply in run(tmp_path, unused, *requests))
 
 
 def test_a_budget_of_tokens_stops_calls_and_not_kept_replies(tmp_path: Path) -> None:
@@ -414,14 +406,15 @@ def test_an_unknown_price_is_an_unknown_cost(tmp_path: Path) -> None:
     assert [call.cost_usd for call in lines(tmp_path)] == [None]
 
 
-def test_a_cache_that_cannot_be_written_is_no_reply(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise StoreError("the disk is full")
-
-    cache = SlowCache(tmp_path / "replies.sqlite3", fail)
-    with metered(tmp_path, FakeChat(), cache) as model:
-        with pytest.raises(StoreError, match="full"):
+def test_a_cache_that_cannot_be_written_is_no_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "BUSY_TIMEOUT_S", 0.05)
+    with metered(tmp_path, FakeChat()) as model:
+        other = sqlite3.connect(tmp_path / "replies.sqlite3", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusyError, match="another process"):
             asyncio.run(model.complete(ask()))
-        assert cache.get(model.key(ask())) is None
+        other.close()
     # It was paid for all the same.
     assert [call.error for call in lines(tmp_path)] == [None]
