@@ -10,15 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.anyio, pytest.mark.cluster, pytest.mark.timeout(480)]
 SECONDS = float(os.environ.get("VMEM_TEST_LOAD_S", "10"))
 """Of concurrent load; `make test-cluster` asks for a minute."""
 CLIENTS = 32
+WARMING = 2
 WAVES = 4
 TURNS = 2
-PADDING = b" " * 48 * 1024
+LONG = "word " * 3_200
+"""16 kB to read and to encode: work that takes longer than to bring the next request."""
+PADDING = b" " * 32 * 1024
 """Of each body: a request that were kept by mistake would weigh something."""
-GROWTH_MIB = 64.0
+GROWTH_MIB = 40.0
 CLOCK = timedelta(milliseconds=2)
 """How far a log's times may be off: they are rounded."""
 
@@ -54,18 +57,18 @@ async def test_ten_times_the_capacity_is_refused_with_429_and_then_all_is_well(
     """Ten times as many callers as places, each of whom asks again as soon as it is answered.
 
     Steady latency, in counts: a refused request is never worked on (as many calls as replies of
-    status 200), and no more requests than there are places are ever worked on or wait at the same
-    time. So an accepted request shares the replicas with a bounded number of others, however many
-    callers there are.
+    status 200), and replicas never have more calls at the same time than there are places. So what
+    is accepted shares the replicas with a bounded number of others, however many callers there are.
+    (Connections that wait in front of admission, for the proxy, are not counted here.)
 
-    Memory: the first wave fills buffers and caches; the later three raised it by 9 to 40 MiB over
-    all processes, in four runs, less with each wave. Were their requests kept, the padding alone
-    would be 101 MiB.
+    Memory: the first waves fill buffers and caches, by up to 52 MiB over all processes; the later
+    two raised it by 3 to 20 MiB in six runs with bodies of 16 to 96 kB. Were their requests kept,
+    the bodies alone would be 67 MiB.
     """
     memory = f"busy-{kind}"
     bodies = {
-        "search": lambda name: {"query": f"word {name}"},
-        "append": lambda name: {"rounds": [{"id": name, "session": "s", "user": "a word"}]},
+        "search": lambda name: {"query": f"{name} {LONG}"},
+        "append": lambda name: {"rounds": [{"id": name, "session": "s", "user": LONG}]},
     }
     path = f"/v1/memories/{memory}/{'search' if kind == 'search' else 'rounds'}"
 
@@ -93,10 +96,11 @@ async def test_ten_times_the_capacity_is_refused_with_429_and_then_all_is_well(
         sizes: list[float] = []
         for number in range(WAVES):
             taken = await wave(f"w{number}", 10 * running.capacity)
-            assert running.capacity <= len(taken) < 10 * running.capacity * TURNS
+            assert len(taken) >= running.capacity
             accepted += taken
             sizes.append(resident_mib())
-        assert max(sizes) - sizes[0] < GROWTH_MIB, sizes
+        assert len(accepted) < WAVES * 10 * running.capacity * TURNS
+        assert max(sizes[WARMING:]) - sizes[WARMING - 1] < GROWTH_MIB, sizes
 
         after = await wave("after", CLIENTS)
         assert len(after) == CLIENTS * TURNS
