@@ -14,7 +14,8 @@ from vmem.prompts.judge import (
 )
 from vmem.types import Usage
 
-MAX_TOKENS = 512
+MAX_TOKENS = 256
+"""A level and a sentence; what is cut is the end of the sentence."""
 AGAIN = "\n\nYour last reply could not be read. Reply with the JSON that was asked for, alone."
 """Put below the prompt of the second and last try."""
 

@@ -154,10 +154,11 @@ def _schema(kind: JudgeKind) -> dict[str, Any]:
         score = {"type": "number", "enum": [0, 0.25, 0.5, 0.75, 1]}
     said = {"label": {"type": "string", "enum": ["CORRECT", "WRONG"]}}
     level = said if kind == "binary" else {"score": score}
+    # The level comes first, as the benchmarks ask for it: a reply that rambles on still has one.
     return {
         "type": "object",
-        "properties": {"reasoning": {"type": "string"}, **level},
-        "required": ["reasoning", *level],
+        "properties": {**level, "reasoning": {"type": "string"}},
+        "required": [*level, "reasoning"],
         "additionalProperties": False,
     }
 

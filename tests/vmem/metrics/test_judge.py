@@ -28,9 +28,9 @@ KINDS: tuple[JudgeKind, ...] = get_args(JudgeKind)
 OURS = JudgePrompts(PromptSettings())
 OWN = 'Q: {{question}}\nGold: {{ground_truth}}\nGiven: {{model_output}}\nReply {"score": 1}\n'
 FULL = {
-    "gallery": '{"reasoning": "half", "score": 0.5}',
-    "locomo": '{"reasoning": "half", "score": 0.5}',
-    "binary": '{"reasoning": "half", "label": "CORRECT"}',
+    "gallery": '{"score": 0.5, "reasoning": "half"}',
+    "locomo": '{"score": 0.5, "reasoning": "half"}',
+    "binary": '{"label": "CORRECT", "reasoning": "half"}',
 }
 
 
@@ -179,6 +179,13 @@ def test_a_number_that_was_cut_is_none(text: str) -> None:
 )
 def test_a_whole_number_in_a_reply_that_was_cut_counts(text: str) -> None:
     assert parse_judgement(text, "gallery", cut=True)[0] == 0.25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_that_was_cut_costs_no_level(kind: JudgeKind) -> None:
+    whole, _ = judged([FULL[kind]], kind)
+    cut, _ = judged([FULL[kind].removesuffix('f"}')], kind, chat_type=CutChat)
+    assert (cut.level, cut.asks) == (whole.level, 1)
 
 
 def test_the_judge_knows_that_a_reply_was_cut() -> None:
