@@ -94,8 +94,8 @@ def build_bank(
     Raises:
         ImageError, AudioError: A picture or voice message cannot be used; the bank stays as it was.
         DataError: A dialogue cannot be kept: two rounds share an id, say.
-        StoreError: The bank holds rounds that the dialogues do not, it changed meanwhile, or
-            verification failed.
+        StoreError: The bank holds rounds that the dialogues do not, rounds of it were erased, it
+            changed meanwhile, or verification failed.
         EncoderMismatchError: The bank was made with other encoders or unit settings.
     """
     start = time.perf_counter()
@@ -156,7 +156,7 @@ def _keep_media(bank: Bank, dialogues: Sequence[Dialogue], progress: Progress) -
 
 
 def _refuse_unknown_rounds(bank: Bank, dialogues: Sequence[Dialogue]) -> None:
-    """A build must not lose what was appended after the last one."""
+    """A build must not lose what was appended after the last one, nor undo an erasure."""
     known = {
         (dialogue.id, round_.id, round_digest(round_))
         for dialogue in dialogues
@@ -166,6 +166,13 @@ def _refuse_unknown_rounds(bank: Bank, dialogues: Sequence[Dialogue]) -> None:
         appended = bank.catalogue.rounds(
             bank.record.name, info.id, after_version=info.built_version
         )
+        erased = [r for r in appended if not r.turns]
+        if erased:
+            raise StoreError(
+                f"{len(erased)} rounds of memory {info.id} were erased from bank"
+                f" {bank.record.name}, the first {erased[0].id}, and a build would bring them back"
+                " or close their gaps: build into another bank, from data without them"
+            )
         unknown = [r for r in appended if (info.id, r.id, round_digest(r)) not in known]
         if unknown:
             raise StoreError(

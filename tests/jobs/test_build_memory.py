@@ -105,6 +105,21 @@ def test_a_bank_from_its_first_build_to_its_second(bank: Bank, tmp_path: Path) -
         assert current == getattr(bank.record, f"{kind}_collection")
 
 
+@pytest.mark.parametrize("without", ["", "r1"])
+def test_a_bank_with_erased_rounds_is_not_built_into(
+    bank: Bank, tmp_path: Path, without: str
+) -> None:
+    dialogue = a_dialogue(tmp_path, "a", rounds=3)
+    bank.append("a", dialogue.rounds)
+    bank.erase_round("a", "r1")
+    rounds = [r for r in dialogue.rounds if r.id != without]
+    again = with_(dialogue, rounds=tuple(with_(r, position=n) for n, r in enumerate(rounds)))
+    told = r"^1 rounds of memory a were erased from bank demo, the first r1, .*into another bank"
+    with pytest.raises(StoreError, match=told):
+        build_bank(bank, [again])
+    assert [bool(round_.turns) for round_ in bank.rounds("a")] == [True, False, True]
+
+
 def test_two_rounds_of_one_id_stop_the_build_at_once(bank: Bank, tmp_path: Path) -> None:
     dialogue = a_dialogue(tmp_path, "a", rounds=3)
     twice = with_(dialogue.rounds[2], id="r0")
