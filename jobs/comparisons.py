@@ -1,0 +1,122 @@
+"""Paired comparisons of a run's systems (Appendix I): against V-Mem, and each step of Table 3."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+from jobs.cell_scores import CellScores
+from jobs.means import Resampling
+from vmem.metrics.paired import compare_categories, compare_paired
+from vmem.systems.rows import SystemRow, read_rows
+
+STEPS = ("vanilla", "routing", "rounds", "v-mem")
+"""The rows of Table 3, each compared with the one before it as in Table 15."""
+EVIDENCE = "recall@12"
+
+
+def base_system(systems: Sequence[str], rows: Mapping[str, SystemRow] | None = None) -> str | None:
+    """The system that all others are compared with: `v-mem`, else the first that is V-Mem.
+
+    Args:
+        systems: A plan's systems.
+        rows: Known rows; None is those of `configs/systems/`.
+    """
+    if "v-mem" in systems:
+        return "v-mem"
+    known = read_rows() if rows is None else rows
+    return next((name for name in systems if name in known and known[name].kind == "v-mem"), None)
+
+
+def compare_systems(
+    cells: Sequence[CellScores], base: str | None, draw: Resampling
+) -> list[dict[str, Any]]:
+    """All comparisons of cells with one benchmark and one backbone.
+
+    Returns:
+        For each pair and score: `system` less `base`, overall and by category. `invalid` names
+        what makes either side's score invalid, `left_out` counts questions that one side lacks.
+    """
+    found = []
+    by_place: dict[tuple[str, str], dict[str, CellScores]] = {}
+    for cell in cells:
+        place = by_place.setdefault((cell.cell.benchmark, cell.cell.backbone), {})
+        place[cell.cell.system] = cell
+    for (benchmark, backbone), systems in by_place.items():
+        scores = {name: comparable_scores(cell) for name, cell in systems.items()}
+        for system, other in _pairs(list(systems), base):
+            for name in scores[system]:
+                if name not in scores[other]:
+                    continue
+                key = f"{benchmark}|{backbone}|{system}|{other}|{name}"
+                sides = scores[system][name], scores[other][name]
+                faults = [_faults(systems[side], name) for side in (system, other)]
+                found.append(
+                    {
+                        "benchmark": benchmark,
+                        "backbone": backbone,
+                        "system": system,
+                        "base": other,
+                        "score": name,
+                        "invalid": {k: sum(f.get(k, 0) for f in faults) for f in faults for k in f},
+                        **_compared(*sides, systems[system], key, draw),
+                    }
+                )
+    return found
+
+
+def comparable_scores(cell: CellScores) -> dict[str, Mapping[str, float]]:
+    """The scores that systems are compared by, by name and question.
+
+    Names are `judge:JUDGE:KIND` for each judge, `f1` and `recall@12`.
+    """
+    found: dict[str, Mapping[str, float]] = {
+        f"judge:{judged.judge}:{judged.kind}": judged.scores()
+        for judged in cell.judged
+        if judged.gold == "original"
+    }
+    if cell.answers:
+        found["f1"] = cell.lexical["f1"]
+    found[EVIDENCE] = cell.evidence().get(EVIDENCE, {})
+    return {name: scores for name, scores in found.items() if scores}
+
+
+def _pairs(systems: Sequence[str], base: str | None) -> list[tuple[str, str]]:
+    against = [(name, base) for name in systems if base in systems and name != base]
+    ladder = [name for name in STEPS if name in systems]
+    steps = [
+        (step, before) for before, step in pairwise(STEPS) if before in ladder and step in ladder
+    ]
+    return [(system, str(other)) for system, other in dict.fromkeys([*against, *steps])]
+
+
+def _faults(cell: CellScores, name: str) -> dict[str, int]:
+    if name == EVIDENCE:
+        return cell.faults(answers=False)
+    judged = next((j for j in cell.judged if name == f"judge:{j.judge}:{j.kind}"), None)
+    return cell.faults(judged)
+
+
+def _compared(
+    first: Mapping[str, float],
+    second: Mapping[str, float],
+    cell: CellScores,
+    key: str,
+    draw: Resampling,
+) -> dict[str, Any]:
+    both = first.keys() & second.keys()
+    left_out = len(first.keys() | second.keys()) - len(both)
+    if not both:
+        return {"left_out": left_out, "overall": None, "category": {}}
+    ours, theirs = {id_: first[id_] for id_ in both}, {id_: second[id_] for id_ in both}
+    dialogue_of = {id_: cell.records[id_].dialogue_id for id_ in both}
+    category_of = {id_: cell.records[id_].category for id_ in both}
+    overall = compare_paired(ours, theirs, dialogue_of, draw.rng(key), draw.draws)
+    parts = compare_categories(
+        ours, theirs, dialogue_of, category_of, draw.rng(f"{key}|category"), draw.draws
+    )
+    return {
+        "left_out": left_out,
+        "overall": asdict(overall),
+        "category": {name: asdict(part) for name, part in parts.items()},
+    }
