@@ -1,0 +1,174 @@
+"""Tables that the paper has not: all that a run measured, its judges, and its errors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jobs.captions import made_by
+from jobs.merged_runs import Cell, MergedRuns
+from jobs.published import Places
+from jobs.score_entries import NOT_RUN, invalid_mark, score_entry
+from jobs.table_formats import Entry, Grid, Line
+
+OVERALL = ("overall", "")
+EVIDENCE = (
+    "recall@1", "recall@3", "recall@5", "recall@12", "recall@30", "recall+neighbours", "hit@12",
+    "mrr",
+)  # fmt: skip
+LEXICAL = ("f1", "bleu", "exact")
+COUNTS = ("questions", "failed", "unanswered")
+WARNINGS = ("anchors_fell_back", "contexts_truncated", "query_images_missing")
+
+
+def results_grid(benchmark: str, merged: MergedRuns, places: Places) -> Grid:
+    """Every cell of a benchmark: validity, scores by every judge, evidence, cost.
+
+    Args:
+        benchmark: Its name.
+        merged: Our runs.
+        places: All systems.
+    """
+    cells = [cell for name, cell in merged.cells.items() if name[0] == benchmark]
+    judges = list(dict.fromkeys(_judge(one) for cell in cells for one in cell["judged"]))
+    columns = (
+        "valid", *COUNTS, *judges, *LEXICAL, *EVIDENCE, "calls per question",
+        "tokens per question", "model seconds per question", *WARNINGS,
+    )  # fmt: skip
+    return Grid(
+        name=f"results-{benchmark}",
+        title=f"All results on {benchmark}",
+        keys=("system", "backbone"),
+        columns=columns,
+        lines=tuple(
+            Line(
+                keys=(_titled(cell), cell["backbone"]),
+                figure="ours",
+                entries=tuple(_entries(cell, judges)),
+            )
+            for cell in cells
+        ),
+        caption=(
+            "Means with 95% bootstrap intervals over questions.",
+            *made_by(merged, {cell["system"] for cell in cells}, places),
+        ),
+    )
+
+
+def errors_grid(merged: MergedRuns) -> Grid:
+    """Where wrong answers come from, by category (Appendix L)."""
+    columns = ("judged", "wrong", "all", "part", "none", "no_evidence", "share_with_evidence")
+    lines = [
+        Line(
+            keys=(cell["benchmark"], cell["title"], cell["backbone"], category),
+            figure=_judge(one),
+            entries=tuple(_counted(counts[column]) for column in columns),
+        )
+        for cell in merged.cells.values()
+        for one in cell["judged"]
+        for category, counts in one["wrong"].items()
+    ]
+    return Grid(
+        name="errors",
+        title="Wrong answers by how much of their evidence the context held (Appendix L)",
+        keys=("benchmark", "system", "backbone", "category"),
+        columns=columns,
+        lines=tuple(lines),
+        caption=(
+            "An answer is wrong below half the credit. The paper audited 21 misses on questions"
+            " with a picture that seek text; all 21 had their evidence in the context.",
+        ),
+    )
+
+
+def judges_grid(merged: MergedRuns) -> Grid:
+    """How far the judges can be trusted: planted answers, repetitions, agreement."""
+    lines = []
+    for honesty in merged.honesty:
+        for one in honesty["planted"]:
+            for kind in ("vague", "specific"):
+                entry = _rate(one[kind])
+                keys = (f"false accepts of {kind} answers", one["benchmark"], one["judge"])
+                lines.append(Line(keys=keys, figure=one["kind"], entries=entry))
+        for one in honesty["spread"]:
+            keys = (f"spread over repetitions, {one['system']}", one["benchmark"], one["judge"])
+            lines.append(Line(keys=keys, figure=one["kind"], entries=_spread(one["spread"])))
+        for one in honesty["agreement"]:
+            keys = ("agreement (κ)", one["benchmark"], f"{one['first']} and {one['second']}")
+            lines.append(Line(keys=keys, figure=one["kind"], entries=_kappa(one)))
+    return Grid(
+        name="judges",
+        title="How far the judges can be trusted",
+        keys=("what", "benchmark", "judge"),
+        columns=("value", "answers", "also"),
+        lines=tuple(lines),
+        caption=(
+            "Planted answers are wrong by construction: the share that a judge gives half the"
+            " credit or more, with its Wilson interval. Spread is the standard deviation of one"
+            " answer's score. κ is Cohen's, with its bootstrap interval.",
+        ),
+    )
+
+
+def _entries(cell: Cell, judges: Sequence[str]) -> list[Entry]:
+    by_judge = {_judge(one): one for one in cell["judged"]}
+    lexical, evidence = cell["lexical"], cell["evidence"]
+    per: Mapping[str, Any] = cell["cost"]["answer"]["per_question"]
+    valid = Entry(value="yes") if cell["valid"] else Entry(mark=invalid_mark(cell["invalid"]))
+    return [
+        valid,
+        *(Entry(value=cell[name]) for name in COUNTS),
+        *(_score(by_judge.get(name), "score") for name in judges),
+        *(_score(lexical, "scores", name) for name in LEXICAL),
+        *(_score(evidence, "scores", name) for name in EVIDENCE),
+        *(Entry(value=per[name], digits=1) for name in ("calls", "tokens")),
+        Entry(value=per["seconds"], digits=2),
+        *(Entry(value=cell["warnings"][name]) for name in WARNINGS),
+    ]
+
+
+def _score(found: Mapping[str, Any] | None, *path: str) -> Entry:
+    """The overall mean at a path of a part of `statistics.json`."""
+    if found is None:
+        return NOT_RUN
+    scores: Any = found
+    for name in path:
+        scores = (scores or {}).get(name)
+    return score_entry(scores, found["invalid"], OVERALL)
+
+
+def _judge(one: Mapping[str, Any]) -> str:
+    gold = ", corrected gold" if one["gold"] != "original" else ""
+    return f"{one['judge']} ({one['kind']}{gold})"
+
+
+def _titled(cell: Cell) -> str:
+    return f"{cell['title']} (sees the gold evidence)" if cell["oracle"] else str(cell["title"])
+
+
+def _counted(value: float | None) -> Entry:
+    return Entry(value=value)
+
+
+def _rate(found: Mapping[str, Any] | None) -> tuple[Entry, Entry, Entry]:
+    if found is None:
+        return NOT_RUN, Entry(value=0), Entry()
+    rate = Entry(value=found["rate"], interval=(found["low"], found["high"]))
+    return rate, Entry(value=found["judged"]), Entry(mark=f"mean score {found['mean_score']:.3f}")
+
+
+def _spread(found: Mapping[str, Any] | None) -> tuple[Entry, Entry, Entry]:
+    if found is None:
+        return NOT_RUN, Entry(value=0), Entry()
+    unsteady = f"{found['unsteady']:.1%} of answers change score"
+    return Entry(value=found["within"]), Entry(value=found["answers"]), Entry(mark=unsteady)
+
+
+def _kappa(found: Mapping[str, Any]) -> tuple[Entry, Entry, Entry]:
+    observed = Entry(mark=f"observed agreement {found['observed']:.3f}")
+    if found["kappa"] is None:
+        return (
+            Entry(mark="undefined: one level throughout"),
+            Entry(value=found["answers"]),
+            observed,
+        )
+    kappa = Entry(value=found["kappa"], interval=(found["low"], found["high"]))
+    return kappa, Entry(value=found["answers"]), observed
