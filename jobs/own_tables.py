@@ -116,19 +116,19 @@ def _entries(cell: Cell, judges: Sequence[str]) -> list[Entry]:
     return [
         valid,
         *(Entry(value=cell[name]) for name in COUNTS),
-        *(_score(by_judge.get(name), "score") for name in judges),
-        *(_score(lexical, "scores", name) for name in LEXICAL),
-        *(_score(evidence, "scores", name) for name in EVIDENCE),
+        *(_score(by_judge.get(name), "not judged", "score") for name in judges),
+        *(_score(lexical, "no model", "scores", name) for name in LEXICAL),
+        *(_score(evidence, "ranks nothing", "scores", name) for name in EVIDENCE),
         *(Entry(value=per[name], digits=1) for name in ("calls", "tokens")),
         Entry(value=per["seconds"], digits=2),
         *(Entry(value=cell["warnings"][name]) for name in WARNINGS),
     ]
 
 
-def _score(found: Mapping[str, Any] | None, *path: str) -> Entry:
-    """The overall mean at a path of a part of `statistics.json`."""
+def _score(found: Mapping[str, Any] | None, missing: str, *path: str) -> Entry:
+    """The overall mean at a path of a part of `statistics.json`, or why it is missing."""
     if found is None:
-        return NOT_RUN
+        return Entry(mark=missing)
     scores: Any = found
     for name in path:
         scores = (scores or {}).get(name)
