@@ -47,7 +47,8 @@ def _evidence(
         entry = score_entry(scores, cell["evidence"]["invalid"], group)
         entry = _with_lacks(entry, scores, group)
         is_generated = row.get("toggle", row.get("configuration")) in GENERATED
-        if is_generated and column != "without" and LACKS["model"] in entry.mark:
+        lacks_all = not cell["answered_by_model"]
+        if lacks_all and is_generated and column != "without" and LACKS["model"] in entry.mark:
             return Entry(mark="needs a model")  # it would repeat the place without it
         return entry
 

@@ -6,7 +6,7 @@ from typing import Any
 from jobs.captions import made_by
 from jobs.merged_runs import Cell, MergedRuns
 from jobs.published import Places
-from jobs.score_entries import NOT_RUN, invalid_mark, score_entry
+from jobs.score_entries import invalid_mark, score_entry
 from jobs.table_formats import Entry, Grid, Line
 
 OVERALL = ("overall", "")
@@ -85,7 +85,7 @@ def judges_grid(merged: MergedRuns) -> Grid:
     for honesty in merged.honesty:
         for one in honesty["planted"]:
             for kind in ("vague", "specific"):
-                entry = _rate(one[kind])
+                entry = _rate(one[kind], one["unjudged"])
                 keys = (f"false accepts of {kind} answers", one["benchmark"], one["judge"])
                 lines.append(Line(keys=keys, figure=one["kind"], entries=entry))
         for one in honesty["spread"]:
@@ -148,16 +148,18 @@ def _counted(value: float | None) -> Entry:
     return Entry(value=value)
 
 
-def _rate(found: Mapping[str, Any] | None) -> tuple[Entry, Entry, Entry]:
+def _rate(found: Mapping[str, Any] | None, unjudged: int) -> tuple[Entry, Entry, Entry]:
+    missed = f"{unjudged:,} of both kinds could not be judged" if unjudged else ""
     if found is None:
-        return NOT_RUN, Entry(value=0), Entry()
+        return Entry(mark="none judged"), Entry(value=0), Entry(mark=missed)
     rate = Entry(value=found["rate"], interval=(found["low"], found["high"]))
-    return rate, Entry(value=found["judged"]), Entry(mark=f"mean score {found['mean_score']:.3f}")
+    said = "; ".join(filter(None, (f"mean score {found['mean_score']:.3f}", missed)))
+    return rate, Entry(value=found["judged"]), Entry(mark=said)
 
 
 def _spread(found: Mapping[str, Any] | None) -> tuple[Entry, Entry, Entry]:
     if found is None:
-        return NOT_RUN, Entry(value=0), Entry()
+        return Entry(mark="none judged every time"), Entry(value=0), Entry()
     unsteady = f"{found['unsteady']:.1%} of answers change score"
     return Entry(value=found["within"]), Entry(value=found["answers"]), Entry(mark=unsteady)
 

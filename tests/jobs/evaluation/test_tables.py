@@ -331,3 +331,43 @@ def test_results_lead_with_validity_and_have_every_cell(run) -> None:
 def test_a_folder_without_statistics_is_refused(run) -> None:
     with pytest.raises(InputError, match="run the statistics stage"):
         write_tables([run.folder], run.folder.path / "tables")
+
+
+def test_how_judges_hold_is_shown_with_what_they_could_not_judge(run) -> None:
+    record = run.record(0)
+    lines = [run.judgement(record, 1.0, repetition=n) for n in range(2)]
+    run.add([record], {"strict.gallery": lines})
+    planted = run.folder.planted("mem-gallery.strict.gallery")
+    scores = {"a~vague": 0.0, "b~vague": 1.0, "a~specific": None}
+    for id_, score in scores.items():
+        planted.append(run.judgement(record, score, question_id=id_))
+    planted.finish([(id_, 0) for id_ in scores])
+    finish(run)
+    write_tables([run.folder], run.folder.path / "tables")
+    rows = read_csv(run.folder.path / "tables" / "judges.csv")
+    vague = found(rows, "gallery", what="false accepts of vague answers")
+    assert (vague["value"]["value"], vague["answers"]["value"]) == ("0.5", "2")
+    specific = found(rows, "gallery", what="false accepts of specific answers")
+    assert specific["value"]["mark"] == "none judged"
+    assert specific["also"]["mark"] == "1 of both kinds could not be judged"
+    spread = found(rows, "gallery", what="spread over repetitions, v-mem")
+    assert spread["value"]["value"] == "0.0"
+
+
+def test_where_wrong_answers_come_from_is_shown_by_category(run) -> None:
+    judged(run, [0.0, 1.0], context_rounds=("r7",))
+    finish(run)
+    write_tables([run.folder], run.folder.path / "tables")
+    rows = read_csv(run.folder.path / "tables" / "errors.csv")
+    counts = found(rows, "strict (gallery)", category="FR")
+    values = [counts[name]["value"] for name in ("wrong", "none", "all")]
+    assert values == ["1", "1", "0"]
+
+
+def test_a_model_that_cannot_see_leaves_a_value_and_its_mark(run) -> None:
+    blind = ("image keywords off: small cannot see images",)
+    run.add([run.record(0, category="VS", notes=blind), run.record(1, category="VS")])
+    finish(run)
+    evidence = found(rows_of(3, run.folder), "evidence", configuration="generated anchor")["VS"]
+    mark = "1 of 2 without the model that they call for"
+    assert (evidence["value"], evidence["mark"]) == ("1.0", mark)
