@@ -10,11 +10,11 @@ from jobs.score_entries import NOT_RUN, difference
 from jobs.table_formats import Entry, Grid, Line
 
 NUMBERS = (4, 8)
-WALL = Entry(mark="machine's own, in builds/")
+WALL = Entry(mark="in seconds.json")
 NOTE = (
     "Our tokens and seconds are those of all model calls, kept replies counting as when they were"
-    " made; seconds of this machine's own work differ from run to run and are in the run's folders"
-    " `builds` and `timings`."
+    " made; seconds of this machine's own work differ from run to run and are in the run's"
+    " seconds.json."
 )
 
 

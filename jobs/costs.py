@@ -6,9 +6,10 @@ of this machine's own work do not; they are in the run's `timings` and `builds`.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
+from statistics import median
 from typing import Any
 
-from jobs.records import Build, Judgement, ModelCost, Record
+from jobs.records import Build, Judgement, ModelCost, Record, Timing
 
 FIELDS = tuple(field.name for field in fields(ModelCost))
 
@@ -41,13 +42,25 @@ def judging_cost(judgements: Iterable[Judgement]) -> dict[str, Any]:
     return _summed([judgement.cost for judgement in judgements])
 
 
-def machine_seconds(builds: Iterable[Build]) -> dict[str, float]:
-    """Seconds of each step of the builds on this machine: no two runs have the same."""
-    seconds: dict[str, float] = {}
-    for build in builds:
-        for step, value in build.seconds.items():
-            seconds[step] = seconds.get(step, 0.0) + value
-    return {step: round(value, 3) for step, value in sorted(seconds.items())}
+def machine_seconds(builds: Iterable[Build], timings: Iterable[Timing]) -> dict[str, Any]:
+    """Seconds on this machine, which no two runs share: of all builds, and of a question.
+
+    Returns:
+        `build`: by step the sum over dialogues; `question`: by step the median over questions,
+        model calls among them, a call whose reply was kept taking next to none.
+    """
+    build: dict[str, float] = {}
+    for one in builds:
+        for step, seconds in one.seconds.items():
+            build[step] = build.get(step, 0.0) + seconds
+    question: dict[str, list[float]] = {}
+    for timing in timings:
+        for step, seconds in timing.seconds.items():
+            question.setdefault(step, []).append(seconds)
+    return {
+        "build": {step: round(seconds, 3) for step, seconds in build.items()},
+        "question": {step: round(median(seconds), 4) for step, seconds in question.items()},
+    }
 
 
 def _by_role(costs: list[Mapping[str, ModelCost]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Stage 3: what a run's answers and judgements come to, with how sure it is (Appendix I)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from jobs.cell_scores import CORRECTED, CellScores, JudgedAnswers, counted, read_cell
 from jobs.comparisons import base_system, compare_systems
-from jobs.costs import answer_cost, build_cost, judging_cost
+from jobs.costs import answer_cost, build_cost, judging_cost, machine_seconds
 from jobs.error_analysis import wrong_answers
 from jobs.honesty import agreements, planted_rates, spreads
 from jobs.means import Resampling, groups_of
@@ -20,6 +20,7 @@ from vmem.metrics.significance import RESAMPLES
 from vmem.systems.rows import SystemRow, read_rows
 
 FILE = "statistics.json"
+SECONDS = "seconds.json"
 KEPT = ("plan", "models", "backbones", "judges", "prompts", "data", "benchmarks", "code")
 """Of the manifest, what tables must say; times and machine differ between runs that agree."""
 
@@ -59,6 +60,8 @@ def summarise_run(
 ) -> dict[str, Any]:
     """Write `RUN/statistics.json`; the same lines and seed give the same bytes.
 
+    Seconds of this machine's own work, which no two runs share, go to `RUN/seconds.json`.
+
     Args:
         run: The folder.
         manifest: The run's manifest: its `plan`, and what its figures depend on.
@@ -66,7 +69,7 @@ def summarise_run(
         draws: How many of them each figure takes.
 
     Returns:
-        What the file holds.
+        What `statistics.json` holds.
 
     Raises:
         InputError: The manifest holds no plan.
@@ -111,7 +114,12 @@ def summarise_run(
         },
     }
     write_json(run.path / FILE, statistics)
+    write_json(run.path / SECONDS, {str(one.cell): _seconds(run, one.cell) for one in found})
     return statistics
+
+
+def _seconds(run: RunFolder, cell: Cell) -> dict[str, Any]:
+    return machine_seconds(run.builds(cell).read(), run.timings(cell).read())
 
 
 def _planned(run: RunFolder, manifest: Mapping[str, Any]) -> PlannedRun:
@@ -222,8 +230,3 @@ def _evidence(scores: CellScores, draw: Resampling) -> dict[str, Any] | None:
             for name, values in by_name.items()
         },
     }
-
-
-def cells_of(statistics: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The cells of several runs that were run."""
-    return [cell for one in statistics for cell in one["cells"] if cell["run"]]

@@ -72,6 +72,7 @@ class MadeRun:
         benchmark: str = BENCHMARK,
         backbone: str = BACKBONE,
         expected: int | None = None,
+        build_seconds: Mapping[str, float] | None = None,
     ) -> None:
         """Put a cell into the folder; judgements by `JUDGE.KIND`."""
         cell = Cell(benchmark=benchmark, system=system, backbone=backbone)
@@ -82,7 +83,11 @@ class MadeRun:
         dialogues = sorted({record.dialogue_id for record in records})
         builds = self.folder.builds(cell)
         for dialogue in dialogues:
-            builds.append(Build(dialogue_id=dialogue, counts={"rounds": 3}, cost={}, seconds={}))
+            builds.append(
+                Build(
+                    dialogue_id=dialogue, counts={"rounds": 3}, cost={}, seconds=build_seconds or {}
+                )
+            )
         builds.finish(dialogues)
         for name, lines in (judgements or {}).items():
             marked = self.folder.judgements(f"{cell}.{name}")

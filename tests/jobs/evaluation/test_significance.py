@@ -1,5 +1,6 @@
 """What a run's lines come to: means, faults, costs, comparisons, and how far judges hold."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 
 from jobs.comparisons import base_system
 from jobs.error_analysis import evidence_shown
-from jobs.significance import FILE, summarise_run
+from jobs.records import Timing
+from jobs.significance import FILE, SECONDS, summarise_run
 from vmem.errors import InputError
 
 SEED, DRAWS = 7, 500
@@ -146,6 +148,18 @@ def test_costs_are_summed_by_role_and_averaged_over_questions(run) -> None:
     assert cost["build"]["total"]["tokens"] == 0
     assert cost["build"]["counts"] == {"rounds": 2 * 3}
     assert cost["judge"]["strict.gallery"]["tokens"] == 2 * 55
+
+
+def test_seconds_of_this_machine_have_a_file_of_their_own(run) -> None:
+    cell = "mem-gallery.v-mem.small"
+    for number, seconds in enumerate((0.1, 0.2, 0.9)):
+        id_ = run.record(number).question_id
+        run.folder.timings(cell).append(Timing(question_id=id_, seconds={"search": seconds}))
+    run.add([run.record(n) for n in range(3)], build_seconds={"encode": 1.5})
+    before = summary(run)
+    seconds = json.loads((run.folder.path / SECONDS).read_text(encoding="utf-8"))
+    assert seconds == {cell: {"build": {"encode": 2 * 1.5}, "question": {"search": 0.2}}}
+    assert "encode" not in json.dumps(before)
 
 
 def test_wrong_answers_are_told_apart_by_the_evidence_that_was_shown(run) -> None:
