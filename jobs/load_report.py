@@ -5,10 +5,11 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 from rich.table import Table
 
 from vmem.show import console
@@ -59,18 +60,18 @@ async def measure_load(
         seconds: How long new requests are made.
     """
     load = Load(clients=clients)
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
     began = time.perf_counter()
 
-    async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=clients)) as client:
 
         async def ask(number: int) -> None:
             while time.perf_counter() < began + seconds:
                 asked = time.perf_counter()
-                reply = await client.post(url, json=bodies[number % len(bodies)])
-                if reply.status_code == httpx.codes.OK:
+                async with client.post(url, json=bodies[number % len(bodies)]) as reply:
+                    await reply.read()
+                if reply.status == HTTPStatus.OK:
                     load.answered_s.append(time.perf_counter() - asked)
-                elif reply.status_code == httpx.codes.TOO_MANY_REQUESTS:
+                elif reply.status == HTTPStatus.TOO_MANY_REQUESTS:
                     load.refused += 1
                     await asyncio.sleep(float(reply.headers["retry-after"]))
                 else:
@@ -85,7 +86,7 @@ async def measure_load(
 def print_load(loads: Sequence[Load]) -> None:
     """A table, a row for each number of clients."""
     names = (f"p{percent} ms" for percent in PERCENTILES)
-    table = Table("clients", "answered/s", *names, "answered", "refused (429)", "errors")
+    table = Table("clients", "a second", *names, "answered", "429", "errors")
     for load in loads:
         times = (f"{load.percentile_ms(percent):.0f}" for percent in PERCENTILES)
         counts = (len(load.answered_s), load.refused, load.failed)

@@ -50,7 +50,7 @@ class Api:
             KeyStore(database_url(memory)),
             settings,
             ApiMetrics(),
-            echo_request_id=False,  # Serve's proxy does, which gets it from `AtProxy`
+            echo_request_id=False,  # Serve's proxy does, which gets it from `WithGoodId`
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:  # Serve's name for it

@@ -9,6 +9,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.staticfiles import StaticFiles
 
 from serve.admission import Admission
+from serve.at_proxy import Carried
 from serve.auth import Gate, Keys
 from serve.here import Here
 from serve.limits import Limited, Rates
@@ -89,6 +90,7 @@ def _add_middleware(
     if not any(isinstance(one, WithRequestId) for one in logger.filters):
         logger.addFilter(WithRequestId())
     app.add_middleware(Limited, limits=settings.limits, metrics=metrics)
+    app.add_middleware(Carried)
     if settings.http.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -19,7 +19,7 @@ from ray._private import ray_constants
 from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
-from serve.request_id import PROXY_ENV
+from serve.at_proxy import PROXY_ENV
 from serve.settings import RaySettings, ServeSettings
 from serve.stopping import stopping
 from vmem.config import Settings, replace
@@ -146,6 +146,8 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")  # callers wait for replicas: no batch work
+    # Ray would write down every call between replicas for a dashboard that is not started here.
+    os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
         _init_ray(settings)

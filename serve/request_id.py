@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -31,7 +30,7 @@ class WithRequestId(logging.Filter):
 
 
 @dataclass(frozen=True, slots=True)
-class AtProxy:
+class WithGoodId:
     """Gives every request at Serve's proxy a good id, before the proxy reads, logs and echoes it.
 
     By itself the proxy echoes whatever the caller sent, and fails where that is no UTF-8.
@@ -45,12 +44,3 @@ class AtProxy:
             headers = MutableHeaders(scope=scope)
             headers["x-request-id"] = new_request_id(headers.get("x-request-id", ""))
         await self.app(scope, receive, send)
-
-
-def proxy_middleware() -> list[Middleware]:
-    """What Serve's proxies put around themselves; they are told of it by `PROXY_ENV`."""
-    return [Middleware(AtProxy)]
-
-
-PROXY_ENV = {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.request_id:proxy_middleware"}
-"""Environment of the proxies' processes: of every node, where a cluster is not started here."""
