@@ -18,7 +18,7 @@ from vmem.metrics.retrieval import evidence_scores, gold_rounds
 from vmem.pipeline import Parts
 from vmem.ports import MemorySystem, Oracle
 from vmem.systems.registry import make_system
-from vmem.systems.rows import SystemRow, row_settings
+from vmem.systems.rows import SystemRow
 from vmem.types import Answer, Benchmark, Dialogue, Question
 
 FATAL = (BudgetError, StoreError)
@@ -45,7 +45,7 @@ async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Mo
                 if run.answers(cell).finished:
                     continue
                 read = read or read_planned(benchmark)
-                settings = row_settings(row, runtime)
+                settings = plan.settings_of(row, runtime)
                 parts = replace(_parts(settings, encoders), chat=chat)
                 await _answer_cell(run, cell, read, row, settings, parts, backbone.concurrency)
         return chat.name

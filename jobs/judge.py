@@ -11,10 +11,9 @@ from jobs.models import Models, cost_of
 from jobs.plan import KINDS, BenchmarkPlan, JudgePlan, Plan, read_planned
 from jobs.records import Judgement
 from jobs.run_folder import RunFolder, StageFile, judgement_key
-from vmem.config import Settings, load_settings
+from vmem.config import load_settings
 from vmem.errors import DataError, VmemError
 from vmem.llm.ledger import calls_heard
-from vmem.llm.metered import MeteredChat
 from vmem.metrics.judge import Judge, is_unanswered
 from vmem.metrics.planted import planted_answers
 from vmem.prompts.judge import JudgeKind, JudgePrompts
@@ -50,7 +49,8 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
     try:
         for benchmark in plan.benchmarks:
             for kind in kinds_of(benchmark.name):
-                asked = _judge(chat, settings, benchmark, kind)
+                prompts = JudgePrompts(settings.prompts, benchmark.data)
+                asked = Judge(chat, prompts, kind, max_tokens=judge.max_tokens)
                 for cell in plan.cells():
                     if cell.benchmark == benchmark.name:
                         file = run.judgements(f"{cell}.{judge.name}.{kind}")
@@ -63,12 +63,6 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
         return chat.name
     finally:
         await chat.close()
-
-
-def _judge(
-    chat: MeteredChat, settings: Settings, benchmark: BenchmarkPlan, kind: JudgeKind
-) -> Judge:
-    return Judge(chat, JudgePrompts(settings.prompts, benchmark.data), kind)
 
 
 def _answers(run: RunFolder, cell: object) -> list[_Item]:

@@ -23,7 +23,6 @@ from vmem.datasets.check import check
 from vmem.errors import InputError
 from vmem.prompts import Prompts
 from vmem.prompts.judge import JudgePrompts
-from vmem.systems.rows import row_settings
 from vmem.types import Benchmark
 
 FILE = "manifest.json"
@@ -82,7 +81,7 @@ def make_manifest(plan: Plan) -> dict[str, Any]:
     return {
         "plan": plan.dump(),
         "settings": {
-            row.name: row_settings(row, base).model_dump(
+            row.name: plan.settings_of(row, base).model_dump(
                 mode="json", exclude={"llm": True, "store": True}
             )
             for row in plan.rows()

@@ -22,8 +22,9 @@ from vmem.config import replace as replace_settings
 from vmem.datasets import READERS, read_benchmark
 from vmem.datasets.sample import SAMPLE, read_sample
 from vmem.errors import ConfigError, InputError
+from vmem.metrics.judge import MAX_TOKENS
 from vmem.prompts.judge import JudgeKind
-from vmem.systems.rows import SystemRow, row_named
+from vmem.systems.rows import SystemRow, lay_over, row_named, row_settings
 from vmem.types import Benchmark, Question
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -81,10 +82,12 @@ class JudgePlan(ModelPlan):
     """A judge.
 
     Attributes:
+        max_tokens: Length of its replies at most.
         repetitions: Times that each answer is judged.
         planted: Questions of each benchmark for which it judges planted wrong answers as well.
     """
 
+    max_tokens: int = Field(default=MAX_TOKENS, ge=8)
     repetitions: int = Field(default=1, ge=1)
     planted: int = Field(default=0, ge=0)
 
@@ -102,6 +105,7 @@ class Plan(_Section):
     Attributes:
         name: Its name.
         settings: Named settings that systems run on: encoders, lengths, prompts.
+        changes: Values that all systems have otherwise, by section.
         benchmarks: What is asked.
         systems: Rows of `configs/systems/`, by name.
         backbones: What answers.
@@ -113,6 +117,7 @@ class Plan(_Section):
 
     name: str = Field(pattern=NAME)
     settings: str = "embedded"
+    changes: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     benchmarks: tuple[BenchmarkPlan, ...] = Field(min_length=1)
     systems: tuple[str, ...] = Field(min_length=1)
     backbones: tuple[ModelPlan, ...] = Field(min_length=1)
@@ -158,6 +163,14 @@ class Plan(_Section):
                 f"system {unrun[0]!r} is not run here yet: tables show its published figures anyway"
             )
         return rows
+
+    def settings_of(self, row: SystemRow, runtime: Settings) -> Settings:
+        """The settings under which a system runs.
+
+        Raises:
+            ConfigError: A change names no setting, or does not fit.
+        """
+        return lay_over(row_settings(row, runtime), self.changes)
 
     def dump(self) -> dict[str, Any]:
         """As plain values; keys of servers are not among them."""

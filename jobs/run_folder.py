@@ -42,6 +42,7 @@ class StageFile(Generic[Line]):
         self.partial = path.with_name(f"{path.stem}.partial.jsonl")
         self._lines: TypeAdapter[Line] = TypeAdapter(kind)
         self._key: Callable[[Line], object] = key
+        self._appends = False
 
     @property
     def finished(self) -> bool:
@@ -68,11 +69,20 @@ class StageFile(Generic[Line]):
             StoreError: It cannot be written.
         """
         try:
-            self.partial.parent.mkdir(parents=True, exist_ok=True)
+            if not self._appends:
+                self._begin()
             with self.partial.open("ab") as file:
                 file.write(self._dump(line))
         except OSError as error:
             raise StoreError(f"{self.partial} cannot be written: {error.strerror}") from error
+
+    def _begin(self) -> None:
+        """Make the folder, and cut off a line that a killed process did not finish."""
+        self.partial.parent.mkdir(parents=True, exist_ok=True)
+        with self.partial.open("ab+") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+        self._appends = True
 
     def finish(self, order: Sequence[object]) -> None:
         """Write all lines in order, at one stroke.

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import Progress
 
+from jobs.plan import EXCLUDED
 from jobs.retrieval import Outcome, evaluate, read_run
+from vmem import cli_runs
 from vmem.build import without_image_lane
 from vmem.cli_data import AsJson, BenchmarkName, DataFolder
 from vmem.config import Encoders, Settings, load_settings
@@ -21,9 +23,6 @@ from vmem.show import errors, print_json, print_line, print_overall, print_summa
 from vmem.types import Benchmark
 
 eval_app = typer.Typer(help="Measure retrieval on benchmarks.", no_args_is_help=True)
-
-EXCLUDED = frozenset({"adversarial"})
-"""LoCoMo's adversarial questions reward abstention, not retrieval (Table 6)."""
 
 
 @eval_app.callback()
@@ -156,3 +155,7 @@ def _scored(outcome: Outcome) -> ScoredQuestion:
         scores=outcome.scores,
         error=outcome.record["error"],
     )
+
+
+eval_app.command("run")(cli_runs.run)
+eval_app.command("tables")(cli_runs.tables)

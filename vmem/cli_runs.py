@@ -1,0 +1,118 @@
+"""`vmem eval run`, `tables` and `show`: whole evaluations, from plan to report."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jobs.evaluate import Stage, lines_planned, on_ray, run_stage
+from jobs.manifest import close_manifest, open_manifest, read_manifest
+from jobs.plan import Plan, load_plan
+from jobs.run_folder import RunFolder
+from jobs.significance import summarise_run
+from jobs.tables import write_tables
+from vmem.errors import InputError
+from vmem.llm.ledger import Spent
+from vmem.show import errors, print_line
+
+Stages = Literal["answer", "judge", "statistics", "tables"]
+ALL: tuple[Stages, ...] = ("answer", "judge", "statistics", "tables")
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", help="NAME=FOLDER of a benchmark; may be repeated."),
+]
+
+
+def run(
+    plan: Annotated[str, typer.Option("--plan", help="A file, or a name in configs/benchmarks.")],
+    out: Annotated[Path, typer.Option("--out", help="The run's folder; an old one goes on.")],
+    data: Data = None,
+    stage: Annotated[
+        list[Stages] | None,
+        typer.Option("--stage", help="Only this stage; may be repeated. All by default."),
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", help="A running Ray cluster; else one starts here.")
+    ] = None,
+) -> None:
+    """Answer, judge, test and tabulate; a run that was cut off goes on, and pays nothing twice."""
+    folders = _folders(data or [])
+    chosen, folder = load_plan(plan, folders), RunFolder(out)
+    stages = stage or list(ALL)
+    manifest = open_manifest(chosen, folder)
+    if {"answer", "judge"} & set(stages):
+        models = dict(manifest.get("models") or {})
+        with on_ray(address):
+            for each in ("answer", "judge"):
+                if each in stages:
+                    models |= _run_stage(each, chosen, out)
+        close_manifest(folder, models)
+    if "statistics" in stages:
+        with errors.status("statistics"):
+            summarise_run(folder, read_manifest(folder), chosen.seed, chosen.draws)
+    if "tables" in stages:
+        written = write_tables([folder], out / "tables", folders)
+        print_line(str(written[0]))
+
+
+def tables(
+    runs: Annotated[list[Path], typer.Argument(help="Runs with statistics.")],
+    out: Annotated[Path, typer.Option("--out", help="Where the tables go.")],
+    data: Data = None,
+) -> None:
+    """Every table of the paper, ours beside the published figures; several runs as one."""
+    folders = [RunFolder(_existing(path)) for path in runs]
+    written = write_tables(folders, out, _folders(data or []))
+    print_line(str(written[0]))
+
+
+def _run_stage(stage: Stage, plan: Plan, path: Path) -> dict[str, str]:
+    total = lines_planned(stage, plan, RunFolder(path))
+    with _bar(stage, total) as told:
+        return run_stage(stage, plan, path, told)
+
+
+class _Told:
+    """Passes on how far a stage is."""
+
+    def __init__(self, progress: Progress, stage: str, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task(stage, total=total, spent="")
+
+    def __call__(self, lines: int, spent: Spent) -> None:
+        """Show the lines written and the calls made."""
+        said = f"{spent.calls:,} calls, {spent.failed:,} failed, {spent.tokens:,} tokens"
+        self._progress.update(self._task, completed=lines, spent=said)
+
+
+@contextmanager
+def _bar(stage: str, total: int) -> Iterator[_Told]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[spent]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=errors) as progress:
+        yield _Told(progress, stage, total)
+
+
+def _folders(given: Sequence[str]) -> dict[str, Path]:
+    folders = {}
+    for each in given:
+        name, equals, folder = each.partition("=")
+        if not equals or not folder:
+            raise InputError(f"--data {each}: give NAME=FOLDER, such as locomo=data/locomo")
+        folders[name] = Path(folder)
+    return folders
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_dir():
+        raise InputError(f"{path} is no run: it does not exist")
+    return path
