@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray import ObjectRef
@@ -15,11 +15,11 @@ from jobs.answer import answer_all
 from jobs.judge import judge_all, kinds_of
 from jobs.models import LEDGER, open_models
 from jobs.plan import JudgePlan, ModelPlan, Plan, read_planned
+from jobs.records import Stage
 from jobs.run_folder import RunFolder, lines_in
 from vmem.errors import VmemError
 from vmem.llm.ledger import Spent, read_ledger
 
-Stage = Literal["answer", "judge"]
 POLL_S = 0.5
 """Seconds between two looks at how far the drivers are."""
 
@@ -57,7 +57,7 @@ def run_stage(
     Raises:
         VmemError: What a driver failed with; the others end first, and nothing of theirs is lost.
     """
-    models: Sequence[ModelPlan] = plan.backbones if stage == "answer" else plan.judges
+    models: Sequence[ModelPlan] = plan.backbones if stage is Stage.ANSWER else plan.judges
     drivers = {
         model.name: _drive.options(num_cpus=1).remote(stage, plan, model, path.resolve())
         for model in models
@@ -83,7 +83,7 @@ def drive(stage: Stage, plan: Plan, model: ModelPlan, path: Path) -> str:
     run = RunFolder(path)
     with open_models(run, plan.budget) as models:
         try:
-            if stage == "judge" and isinstance(model, JudgePlan):
+            if stage is Stage.JUDGE and isinstance(model, JudgePlan):
                 return asyncio.run(judge_all(plan, model, run, models))
             return asyncio.run(answer_all(plan, model, run, models))
         except BaseExceptionGroup as group:
@@ -93,7 +93,7 @@ def drive(stage: Stage, plan: Plan, model: ModelPlan, path: Path) -> str:
 def lines_planned(stage: Stage, plan: Plan, run: RunFolder) -> int:
     """Lines that a stage writes in all; of judgements those of answers that can be judged."""
     counts = {one.name: len(read_planned(one).questions) for one in plan.benchmarks}
-    if stage == "answer":
+    if stage is Stage.ANSWER:
         return sum(counts[cell.benchmark] for cell in plan.cells())
     judged = {
         cell: sum(bool(r.answer.strip()) and not r.error for r in run.answers(cell).read())
@@ -107,7 +107,7 @@ def lines_planned(stage: Stage, plan: Plan, run: RunFolder) -> int:
 
 
 def _so_far(stage: Stage, plan: Plan, run: RunFolder) -> tuple[int, Spent]:
-    if stage == "answer":
+    if stage is Stage.ANSWER:
         files = [run.answers(cell) for cell in plan.cells()]
         paths = [path for file in files for path in (file.path, file.partial)]
     else:

@@ -6,9 +6,19 @@ seconds of this machine's own work, is in `Timing`, which has a file of its own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Literal
 
-Stage = Literal["answers", "timings", "builds", "judgements", "planted"]
+Folder = Literal["answers", "timings", "builds", "judgements", "planted"]
+
+
+class Stage(StrEnum):
+    """The stages of an evaluation, in their order."""
+
+    ANSWER = "answer"
+    JUDGE = "judge"
+    STATISTICS = "statistics"
+    TABLES = "tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.records import Build, Judgement, Record, Stage, Timing
+from jobs.records import Build, Folder, Judgement, Record, Timing
 from vmem.errors import DataError, StoreError
 
 Line = TypeVar("Line", Record, Timing, Build, Judgement)
@@ -166,8 +166,8 @@ class RunFolder:
         """The judgements of planted wrong answers by one judge."""
         return StageFile(self._file("planted", name), Judgement, judgement_key)
 
-    def _file(self, stage: Stage, name: object) -> Path:
-        return self.path / stage / f"{name}.jsonl"
+    def _file(self, folder: Folder, name: object) -> Path:
+        return self.path / folder / f"{name}.jsonl"
 
 
 def judgement_key(line: Judgement) -> tuple[str, int]:

@@ -3,23 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from jobs.evaluate import Stage, lines_planned, on_ray, run_stage
-from jobs.manifest import close_manifest, open_manifest, read_manifest
-from jobs.plan import Plan, load_plan
-from jobs.run_folder import RunFolder
-from jobs.significance import summarise_run
-from jobs.tables import write_tables
+from jobs.records import Stage
 from vmem.errors import InputError
 from vmem.llm.ledger import Spent
 from vmem.show import errors, print_line
-
-Stages = Literal["answer", "judge", "statistics", "tables"]
-ALL: tuple[Stages, ...] = ("answer", "judge", "statistics", "tables")
 
 Data = Annotated[
     list[str] | None,
@@ -32,7 +24,7 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="The run's folder; an old one goes on.")],
     data: Data = None,
     stage: Annotated[
-        list[Stages] | None,
+        list[Stage] | None,
         typer.Option("--stage", help="Only this stage; may be repeated. All by default."),
     ] = None,
     address: Annotated[
@@ -40,23 +32,30 @@ def run(
     ] = None,
 ) -> None:
     """Answer, judge, test and tabulate; a run that was cut off goes on, and pays nothing twice."""
-    folders = _folders(data or [])
+    # Ray and scipy take seconds to import: only who evaluates waits for them.
+    from jobs.evaluate import lines_planned, on_ray, run_stage
+    from jobs.manifest import close_manifest, open_manifest, read_manifest
+    from jobs.plan import load_plan
+    from jobs.run_folder import RunFolder
+    from jobs.significance import summarise_run
+    from jobs.tables import write_tables
+
+    folders, stages = _folders(data or []), stage or list(Stage)
     chosen, folder = load_plan(plan, folders), RunFolder(out)
-    stages = stage or list(ALL)
     manifest = open_manifest(chosen, folder)
-    if {"answer", "judge"} & set(stages):
+    by_drivers = [each for each in (Stage.ANSWER, Stage.JUDGE) if each in stages]
+    if by_drivers:
         models = dict(manifest.get("models") or {})
         with on_ray(address):
-            for each in ("answer", "judge"):
-                if each in stages:
-                    models |= _run_stage(each, chosen, out)
+            for each in by_drivers:
+                with _bar(each, lines_planned(each, chosen, folder)) as told:
+                    models |= run_stage(each, chosen, out, told)
         close_manifest(folder, models)
-    if "statistics" in stages:
+    if Stage.STATISTICS in stages:
         with errors.status("statistics"):
             summarise_run(folder, read_manifest(folder), chosen.seed, chosen.draws)
-    if "tables" in stages:
-        written = write_tables([folder], out / "tables", folders)
-        print_line(str(written[0]))
+    if Stage.TABLES in stages:
+        print_line(str(write_tables([folder], out / "tables", folders)[0]))
 
 
 def tables(
@@ -65,15 +64,11 @@ def tables(
     data: Data = None,
 ) -> None:
     """Every table of the paper, ours beside the published figures; several runs as one."""
+    from jobs.run_folder import RunFolder
+    from jobs.tables import write_tables
+
     folders = [RunFolder(_existing(path)) for path in runs]
-    written = write_tables(folders, out, _folders(data or []))
-    print_line(str(written[0]))
-
-
-def _run_stage(stage: Stage, plan: Plan, path: Path) -> dict[str, str]:
-    total = lines_planned(stage, plan, RunFolder(path))
-    with _bar(stage, total) as told:
-        return run_stage(stage, plan, path, told)
+    print_line(str(write_tables(folders, out, _folders(data or []))[0]))
 
 
 class _Told:

@@ -11,6 +11,7 @@ import pytest
 from jobs.evaluate import drive, lines_planned
 from jobs.manifest import close_manifest, open_manifest, read_manifest
 from jobs.plan import Plan, read_planned
+from jobs.records import Stage
 from jobs.run_folder import RunFolder
 from jobs.significance import summarise_run
 from vmem.errors import BudgetError, ConfigError, InputError, ModelTimeoutError
@@ -61,11 +62,11 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Models:
 
 
 def _answer(plan: Plan, path: Path) -> None:
-    drive("answer", plan, plan.backbones[0], path)
+    drive(Stage.ANSWER, plan, plan.backbones[0], path)
 
 
 def _judge(plan: Plan, path: Path) -> None:
-    drive("judge", plan, plan.judges[0], path)
+    drive(Stage.JUDGE, plan, plan.judges[0], path)
 
 
 def _final(path: Path) -> dict[str, bytes]:
@@ -83,8 +84,8 @@ def test_all_stages_to_their_end(models: Models, tmp_path: Path) -> None:
     _judge(plan, tmp_path)
     close_manifest(run, {"b": "fake", "j": "fake"})
     ids = [question.id for question in read_planned(plan.benchmarks[0]).questions]
-    assert len(ids) == QUESTIONS == lines_planned("answer", plan, run) / len(plan.systems)
-    assert lines_planned("judge", plan, run) == QUESTIONS * len(plan.systems)
+    assert len(ids) == QUESTIONS == lines_planned(Stage.ANSWER, plan, run) / len(plan.systems)
+    assert lines_planned(Stage.JUDGE, plan, run) == QUESTIONS * len(plan.systems)
     for cell in plan.cells():
         records = run.answers(cell).read()
         assert [record.question_id for record in records] == ids
