@@ -17,7 +17,8 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test test-slow \
-	test-cluster test-vllm test-prometheus test-services test-browser lint bench bench-serve \
+	test-cluster test-vllm test-prometheus test-services test-browser lint \
+	eval-demo bench bench-serve \
 	bench-gpu lock clean
 
 help: ## Show this list
@@ -62,6 +63,9 @@ lint: setup ## Check style, formatting, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+eval-demo: setup ## Answer, judge and tabulate a small benchmark with the embedded model (into runs/demo)
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/vmem eval run --plan demo --out runs/demo
 
 bench: setup ## Measure on this machine's processors
 	$(BIN)/python -m jobs.benchmark

@@ -20,6 +20,7 @@ from jobs.load_report import measure_load, plot_load, print_load
 from jobs.streamed_answers import Streamed, stream_direct, stream_over_http
 from serve.launch import address, embedded_store, end, free_port, local_ray, start
 from serve.settings import ServeSettings, load_serve_settings
+from serve.stopping import stopping
 from vmem.bank import Bank
 from vmem.config import Settings, replace
 from vmem.datasets.sample import read_sample
@@ -54,9 +55,10 @@ def main(
     settings = load_serve_settings(config)
     port = {"port": free_port()}
     settings = settings.model_copy(update={"http": settings.http.model_copy(update=port)})
-    with tempfile.TemporaryDirectory(prefix="vmem-bench-") as folder:
+    with stopping() as stop, tempfile.TemporaryDirectory(prefix="vmem-bench-") as folder:
         memory = replace(settings.memory_settings(), store={"home": Path(folder)})
         with embedded_store(memory) as stored, local_ray(settings.ray):
+            stop.listen()
             with errors.status("starting"):
                 began = time.perf_counter()
                 start(settings, stored)

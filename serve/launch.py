@@ -1,6 +1,7 @@
 """`vmem serve`: the whole application on this machine, from start to drained end."""
 
 import ctypes
+import io
 import ipaddress
 import logging
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from pathlib import Path
 
 import ray
@@ -96,7 +97,13 @@ def end() -> None:
         time.sleep(SETTLE_S)
     except (RayServeException, RuntimeError, TimeoutError) as error:
         logging.getLogger("vmem.serve").warning("drain was cut short: %s", type(error).__name__)
-    ray_serve.shutdown()  # type: ignore[no-untyped-call]
+    with _unsaid():
+        ray_serve.shutdown()  # type: ignore[no-untyped-call]
+
+
+def _unsaid() -> AbstractContextManager[object]:
+    """Keeps what Ray writes of its own calls, which end with the application, off the terminal."""
+    return redirect_stderr(io.StringIO())
 
 
 def address(settings: ServeSettings) -> str:
@@ -153,7 +160,8 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
         _init_ray(settings)
         yield
     finally:
-        ray.shutdown(wait_for_processes=True)
+        with _unsaid():
+            ray.shutdown(wait_for_processes=True)
 
 
 def _init_ray(settings: RaySettings) -> None:
