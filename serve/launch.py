@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 
 import ray
@@ -103,7 +103,7 @@ def end() -> None:
 
 def _unsaid() -> AbstractContextManager[object]:
     """Keeps what Ray writes of its own calls, which end with the application, off the terminal."""
-    return redirect_stderr(io.StringIO())
+    return redirect_stdout(io.StringIO())
 
 
 def address(settings: ServeSettings) -> str:
