@@ -51,11 +51,7 @@ def paired_grid(table: PublishedTable, merged: MergedRuns, places: Places) -> Gr
             keys = benchmark, f"{system} vs {base}"
             lines += _lines(keys, merged, benchmark, system, base)
     systems = {name for one in (*STEPS.values(), BASELINES.values()) for name in one}
-    return Grid(
-        name=f"table-{table.number:02}",
-        title=f"Table {table.number}: {table.title}",
-        keys=table.keys,
-        columns=table.columns,
+    return table.grid(
         lines=tuple(lines),
         caption=(
             f"Unit: {table.unit}; of the lines named f1 or recall@12, of those scores. The paper"
@@ -85,11 +81,7 @@ def case_grid(
         ]
         lines += ours or [Line(keys=keys, figure="ours", entries=(NOT_RUN,) * 3)]
     systems = {name for pair in CASES.values() for name in pair}
-    return Grid(
-        name=f"table-{table.number:02}",
-        title=f"Table {table.number}: {table.title}",
-        keys=table.keys,
-        columns=table.columns,
+    return table.grid(
         lines=tuple(lines),
         caption=made_by(merged, systems, places),
     )

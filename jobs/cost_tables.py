@@ -36,10 +36,7 @@ def cost_grid(table: PublishedTable, merged: MergedRuns, places: Places) -> Grid
         lines.append(Line(keys=keys, figure="published", entries=(*published, *blank)))
         systems = [places.system(table.number, row, column) for column in table.columns]
         lines += _ours(table, row, [*systems, *own], merged)
-    return Grid(
-        name=f"table-{table.number:02}",
-        title=f"Table {table.number}: {table.title}",
-        keys=table.keys,
+    return table.grid(
         columns=(*table.columns, *titles),
         lines=tuple(lines),
         caption=(*score_caption(table, merged, places), NOTE),

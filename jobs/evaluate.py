@@ -20,8 +20,8 @@ from jobs.run_folder import RunFolder, lines_in
 from vmem.errors import VmemError
 from vmem.llm.ledger import Spent, read_ledger
 
-POLL_S = 0.5
-"""Seconds between two looks at how far the drivers are."""
+POLL_S = 2.0
+"""Seconds between two looks at how far the drivers are: each reads the ledger whole."""
 
 
 @contextmanager

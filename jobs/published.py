@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from jobs.table_formats import Grid, Line
 from vmem.config import CONFIGS, first_fault, read_mapping
 from vmem.errors import ConfigError
 from vmem.systems.rows import SystemRow
@@ -48,6 +49,22 @@ class PublishedTable(BaseModel):
     def keys_of(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         """A row's keys as texts."""
         return tuple(str(row[key]) for key in self.keys)
+
+    def grid(
+        self,
+        lines: tuple[Line, ...],
+        caption: tuple[str, ...],
+        columns: tuple[str, ...] | None = None,
+    ) -> Grid:
+        """The table with lines of ours, under its number; None takes its own columns."""
+        return Grid(
+            name=f"table-{self.number:02}",
+            title=f"Table {self.number}: {self.title}",
+            keys=self.keys,
+            columns=self.columns if columns is None else columns,
+            lines=lines,
+            caption=caption,
+        )
 
     def value(self, row: Mapping[str, Any], column: str) -> Any:  # noqa: ANN401
         """What the paper prints; None in a column of ours."""

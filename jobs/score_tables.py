@@ -36,11 +36,7 @@ def score_grid(table: PublishedTable, merged: MergedRuns, places: Places) -> Gri
     lines: list[Line] = []
     for row in (*table.rows, *_own_rows(table, merged, places)):
         lines += _lines(table, row, merged, places)
-    return Grid(
-        name=f"table-{table.number:02}",
-        title=f"Table {table.number}: {table.title}",
-        keys=table.keys,
-        columns=table.columns,
+    return table.grid(
         lines=tuple(lines),
         caption=score_caption(table, merged, places),
     )

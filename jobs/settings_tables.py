@@ -70,10 +70,7 @@ def counts_grid(table: PublishedTable, merged: MergedRuns, data: Mapping[str, Pa
 def _grid(
     table: PublishedTable, rows: list[tuple[tuple[str, ...], Any, Any]], caption: tuple[str, ...]
 ) -> Grid:
-    return Grid(
-        name=f"table-{table.number:02}",
-        title=f"Table {table.number}: {table.title}",
-        keys=table.keys,
+    return table.grid(
         columns=("published", "ours", "difference"),
         lines=tuple(
             Line(keys=keys, figure="value", entries=_entries(published, ours))
