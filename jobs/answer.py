@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobs.models import Models, costs_by_role
-from jobs.plan import ModelPlan, Plan, read_planned
-from jobs.records import Build, Cell, Record, Timing
-from jobs.run_folder import RunFolder
+from jobs.evaluation.models import Models, costs_by_role
+from jobs.evaluation.plan import ModelPlan, Plan, read_planned
+from jobs.evaluation.records import Build, Cell, Record, Timing
+from jobs.evaluation.run_folder import RunFolder
 from vmem.build import make_parts
 from vmem.config import Settings, load_settings
 from vmem.config import replace as replace_settings

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from jobs.answer import FATAL
-from jobs.models import Models, cost_of
-from jobs.plan import KINDS, BenchmarkPlan, JudgePlan, Plan, read_planned
-from jobs.records import Judgement
-from jobs.run_folder import RunFolder, StageFile, judgement_key
+from jobs.evaluation.models import Models, cost_of
+from jobs.evaluation.plan import KINDS, BenchmarkPlan, JudgePlan, Plan, read_planned
+from jobs.evaluation.records import Judgement
+from jobs.evaluation.run_folder import RunFolder, StageFile, judgement_key
 from vmem.config import load_settings
 from vmem.errors import DataError, VmemError
 from vmem.llm.ledger import calls_heard

@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from jobs.cell_scores import CORRECTED, CellScores, JudgedAnswers, counted, read_cell
-from jobs.comparisons import base_system, compare_systems
-from jobs.costs import answer_cost, build_cost, judging_cost, machine_seconds
-from jobs.error_analysis import wrong_answers
-from jobs.honesty import agreements, planted_rates, spreads
-from jobs.means import Resampling, groups_of
-from jobs.records import Cell
-from jobs.run_folder import RunFolder, write_json
+from jobs.evaluation.records import Cell
+from jobs.evaluation.run_folder import RunFolder, write_json
+from jobs.statistics.cell_scores import CORRECTED, CellScores, JudgedAnswers, counted, read_cell
+from jobs.statistics.comparisons import base_system, compare_systems
+from jobs.statistics.costs import answer_cost, build_cost, judging_cost, machine_seconds
+from jobs.statistics.error_analysis import wrong_answers
+from jobs.statistics.honesty import agreements, planted_rates, spreads
+from jobs.statistics.means import Resampling, groups_of
 from vmem.config import first_fault
 from vmem.errors import InputError
 from vmem.metrics.significance import RESAMPLES

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.comparison_tables import case_grid, paired_grid
-from jobs.cost_tables import NUMBERS as COSTS
-from jobs.cost_tables import cost_grid
-from jobs.merged_runs import MergedRuns, read_statistics
-from jobs.own_tables import errors_grid, judges_grid, results_grid
-from jobs.published import Places, read_published
-from jobs.run_folder import RunFolder, write_at_once
-from jobs.score_entries import invalid_mark
-from jobs.score_tables import NUMBERS as SCORES
-from jobs.score_tables import score_grid
-from jobs.settings_tables import counts_grid, settings_grid
-from jobs.table_formats import Grid, to_csv, to_latex, to_markdown
+from jobs.evaluation.run_folder import RunFolder, write_at_once
+from jobs.report.comparison_tables import case_grid, paired_grid
+from jobs.report.cost_tables import NUMBERS as COSTS
+from jobs.report.cost_tables import cost_grid
+from jobs.report.merged_runs import MergedRuns, read_statistics
+from jobs.report.own_tables import errors_grid, judges_grid, results_grid
+from jobs.report.published import Places, read_published
+from jobs.report.score_entries import invalid_mark
+from jobs.report.score_tables import NUMBERS as SCORES
+from jobs.report.score_tables import score_grid
+from jobs.report.settings_tables import counts_grid, settings_grid
+from jobs.report.table_formats import Grid, to_csv, to_latex, to_markdown
 from vmem.systems.rows import read_rows
 
 ALL = "tables.md"

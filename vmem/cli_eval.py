@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import Progress
 
-from jobs.plan import EXCLUDED
+from jobs.evaluation.plan import EXCLUDED
 from jobs.retrieval import Outcome, evaluate, read_run
 from vmem import cli_runs
 from vmem.build import without_image_lane

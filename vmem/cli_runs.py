@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from jobs.records import Stage
+from jobs.evaluation.records import Stage
 from vmem.errors import InputError
 from vmem.llm.ledger import Spent
 from vmem.show import errors, print_line
@@ -33,10 +33,10 @@ def run(
 ) -> None:
     """Answer, judge, test and tabulate; a run that was cut off goes on, and pays nothing twice."""
     # Ray and scipy take seconds to import: only who evaluates waits for them.
-    from jobs.evaluate import lines_planned, on_ray, run_stage
-    from jobs.manifest import close_manifest, open_manifest, read_manifest
-    from jobs.plan import load_plan
-    from jobs.run_folder import RunFolder
+    from jobs.evaluation.evaluate import lines_planned, on_ray, run_stage
+    from jobs.evaluation.manifest import close_manifest, open_manifest, read_manifest
+    from jobs.evaluation.plan import load_plan
+    from jobs.evaluation.run_folder import RunFolder
     from jobs.significance import summarise_run
     from jobs.tables import write_tables
 
@@ -64,7 +64,7 @@ def tables(
     data: Data = None,
 ) -> None:
     """Every table of the paper, ours beside the published figures; several runs as one."""
-    from jobs.run_folder import RunFolder
+    from jobs.evaluation.run_folder import RunFolder
     from jobs.tables import write_tables
 
     folders = [RunFolder(_existing(path)) for path in runs]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.records import Build, Cell, Judgement, ModelCost, Record
-from jobs.run_folder import RunFolder
+from jobs.evaluation.records import Build, Cell, Judgement, ModelCost, Record
+from jobs.evaluation.run_folder import RunFolder
 
 BENCHMARK, SYSTEM, BACKBONE, JUDGE = "mem-gallery", "v-mem", "small", "strict"
 FREE = ModelCost(calls=0, failed=0, prompt_tokens=0, completion_tokens=0, seconds=0.0)

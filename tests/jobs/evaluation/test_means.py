@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jobs.means import Resampling, mean_of, plain_mean
+from jobs.statistics.means import Resampling, mean_of, plain_mean
 from vmem.metrics.significance import bootstrap_mean
 
 DRAWS = 20_000

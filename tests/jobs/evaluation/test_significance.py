@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobs.comparisons import base_system
-from jobs.error_analysis import evidence_shown
-from jobs.records import Timing
+from jobs.evaluation.records import Timing
 from jobs.significance import FILE, SECONDS, summarise_run
+from jobs.statistics.comparisons import base_system
+from jobs.statistics.error_analysis import evidence_shown
 from vmem.errors import InputError
 
 SEED, DRAWS = 7, 500

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobs.evaluate import drive, lines_planned
-from jobs.manifest import close_manifest, open_manifest, read_manifest
-from jobs.plan import Plan, read_planned
-from jobs.records import Stage
-from jobs.run_folder import RunFolder
+from jobs.evaluation.evaluate import drive, lines_planned
+from jobs.evaluation.manifest import close_manifest, open_manifest, read_manifest
+from jobs.evaluation.plan import Plan, read_planned
+from jobs.evaluation.records import Stage
+from jobs.evaluation.run_folder import RunFolder
 from jobs.significance import summarise_run
 from vmem.errors import BudgetError, ConfigError, InputError, ModelTimeoutError
 from vmem.llm.fake import FakeChat
@@ -57,7 +57,7 @@ class Models:
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch) -> Models:
     made = Models()
-    monkeypatch.setattr("jobs.models.make_chat", made.make)
+    monkeypatch.setattr("jobs.evaluation.models.make_chat", made.make)
     return made
 
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from jobs.table_formats import Entry, Grid, Line, escape_latex, to_csv, to_latex, to_markdown
+from jobs.report.table_formats import Entry, Grid, Line, escape_latex, to_csv, to_latex, to_markdown
 
 GRID = Grid(
     name="table-01",

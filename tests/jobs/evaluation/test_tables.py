@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.merged_runs import read_statistics
-from jobs.run_folder import RunFolder
+from jobs.evaluation.run_folder import RunFolder
+from jobs.report.merged_runs import read_statistics
 from jobs.significance import summarise_run
 from jobs.tables import make_grids, write_tables
 from vmem.errors import InputError

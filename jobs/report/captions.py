@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jobs.merged_runs import MergedRuns
-from jobs.published import Places, PublishedTable
+from jobs.report.merged_runs import MergedRuns
+from jobs.report.published import Places, PublishedTable
 
 WORDING = {
     "ours": "our wording",

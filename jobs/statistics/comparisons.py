@@ -5,8 +5,8 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
-from jobs.cell_scores import CellScores
-from jobs.means import Resampling
+from jobs.statistics.cell_scores import CellScores
+from jobs.statistics.means import Resampling
 from vmem.metrics.paired import compare_categories, compare_paired
 from vmem.systems.rows import SystemRow, read_rows
 

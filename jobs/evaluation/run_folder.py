@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from jobs.records import Build, Folder, Judgement, Record, Timing
+from jobs.evaluation.records import Build, Folder, Judgement, Record, Timing
 from vmem.errors import DataError, StoreError
 
 Line = TypeVar("Line", Record, Timing, Build, Judgement)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.captions import made_by
-from jobs.merged_runs import PRIMARY_KIND, MergedRuns
-from jobs.published import Places, PublishedTable
-from jobs.records import Cell
-from jobs.run_folder import RunFolder
-from jobs.score_entries import NOT_RUN, difference, invalid_mark
-from jobs.table_formats import Entry, Grid, Line
+from jobs.evaluation.records import Cell
+from jobs.evaluation.run_folder import RunFolder
+from jobs.report.captions import made_by
+from jobs.report.merged_runs import PRIMARY_KIND, MergedRuns
+from jobs.report.published import Places, PublishedTable
+from jobs.report.score_entries import NOT_RUN, difference, invalid_mark
+from jobs.report.table_formats import Entry, Grid, Line
 
 STEPS = {
     "routing": ("routing", "vanilla"),

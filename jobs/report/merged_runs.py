@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.run_folder import RunFolder
+from jobs.evaluation.run_folder import RunFolder
 from vmem.errors import InputError
 
 PAPER_BACKBONES = ("gpt-4o-mini", "Qwen2.5-VL-32B", "Qwen2.5-VL-7B-Instruct (AWQ)")

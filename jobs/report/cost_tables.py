@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.captions import score_caption
-from jobs.merged_runs import Cell, MergedRuns
-from jobs.published import Places, PublishedTable
-from jobs.score_entries import NOT_RUN, difference
-from jobs.table_formats import Entry, Grid, Line
+from jobs.report.captions import score_caption
+from jobs.report.merged_runs import Cell, MergedRuns
+from jobs.report.published import Places, PublishedTable
+from jobs.report.score_entries import NOT_RUN, difference
+from jobs.report.table_formats import Entry, Grid, Line
 
 NUMBERS = (4, 8)
 WALL = Entry(mark="in seconds.json")

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.merged_runs import MergedRuns
-from jobs.published import PublishedTable
-from jobs.table_formats import Entry, Grid, Line
+from jobs.report.merged_runs import MergedRuns
+from jobs.report.published import PublishedTable
+from jobs.report.table_formats import Entry, Grid, Line
 from vmem.config import EncoderSettings, Settings, load_settings
 from vmem.datasets import READERS, read_benchmark
 from vmem.routing import route_query

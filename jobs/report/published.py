@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from jobs.table_formats import Grid, Line
+from jobs.report.table_formats import Grid, Line
 from vmem.config import CONFIGS, first_fault, read_mapping
 from vmem.errors import ConfigError
 from vmem.systems.rows import SystemRow

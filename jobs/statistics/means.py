@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs.records import Record
+from jobs.evaluation.records import Record
 from vmem.metrics.significance import RESAMPLES, cluster_bootstrap_mean
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobs.published import PublishedTable
-from jobs.table_formats import Entry
+from jobs.report.published import PublishedTable
+from jobs.report.table_formats import Entry
 
 NOT_RUN = Entry(mark="not run")
 LEXICAL = {"F1": "f1", "BLEU": "bleu", "EM": "exact"}

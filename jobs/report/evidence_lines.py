@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.merged_runs import MergedRuns
-from jobs.published import PublishedTable
-from jobs.score_entries import NOT_RUN, Group, Measure, Row, averaged, filled, score_entry
-from jobs.table_formats import Entry, Line
+from jobs.report.merged_runs import MergedRuns
+from jobs.report.published import PublishedTable
+from jobs.report.score_entries import NOT_RUN, Group, Measure, Row, averaged, filled, score_entry
+from jobs.report.table_formats import Entry, Line
 
 WITH_EVIDENCE = (3, 11, 12, 13, 14)
 """Tables whose places that need no language model are also filled by evidence recall."""

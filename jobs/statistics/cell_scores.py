@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from jobs.records import Cell, Judgement, Record
-from jobs.run_folder import RunFolder
+from jobs.evaluation.records import Cell, Judgement, Record
+from jobs.evaluation.run_folder import RunFolder
 from vmem.metrics.judge import is_unanswered
 from vmem.metrics.lexical import lexical_scores
 from vmem.prompts.judge import JudgeKind

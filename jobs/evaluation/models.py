@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jobs.plan import BudgetPlan, ModelPlan
-from jobs.records import ModelCost
-from jobs.run_folder import RunFolder
+from jobs.evaluation.plan import BudgetPlan, ModelPlan
+from jobs.evaluation.records import ModelCost
+from jobs.evaluation.run_folder import RunFolder
 from vmem.build import make_chat
 from vmem.config import ModelSettings, Settings
 from vmem.errors import ConfigError

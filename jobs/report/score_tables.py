@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.captions import score_caption
-from jobs.evidence_lines import WITH_EVIDENCE, evidence_lines
-from jobs.merged_runs import PRIMARY_KIND, Cell, MergedRuns, Source
-from jobs.published import Places, PublishedTable
-from jobs.score_entries import (
+from jobs.report.captions import score_caption
+from jobs.report.evidence_lines import WITH_EVIDENCE, evidence_lines
+from jobs.report.merged_runs import PRIMARY_KIND, Cell, MergedRuns, Source
+from jobs.report.published import Places, PublishedTable
+from jobs.report.score_entries import (
     LEXICAL,
     NOT_RUN,
     Group,
@@ -18,7 +18,7 @@ from jobs.score_entries import (
     filled,
     score_entry,
 )
-from jobs.table_formats import NOTHING, Entry, Grid, Line
+from jobs.report.table_formats import NOTHING, Entry, Grid, Line
 
 NUMBERS = (1, 2, 3, 7, 9, 10, 11, 12, 13, 14)
 WITH_OWN_SYSTEMS = (1, 2, 7, 9, 10)

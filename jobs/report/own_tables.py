@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.captions import made_by
-from jobs.merged_runs import Cell, MergedRuns
-from jobs.published import Places
-from jobs.score_entries import invalid_mark, score_entry
-from jobs.table_formats import Entry, Grid, Line
+from jobs.report.captions import made_by
+from jobs.report.merged_runs import Cell, MergedRuns
+from jobs.report.published import Places
+from jobs.report.score_entries import invalid_mark, score_entry
+from jobs.report.table_formats import Entry, Grid, Line
 
 OVERALL = ("overall", "")
 EVIDENCE = (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from jobs.records import Record
+from jobs.evaluation.records import Record
 
 WRONG_BELOW = 0.5
 """A score below this is a wrong answer: less than half the credit."""

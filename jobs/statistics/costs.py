@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from statistics import median
 from typing import Any
 
-from jobs.records import Build, Judgement, ModelCost, Record, Timing
+from jobs.evaluation.records import Build, Judgement, ModelCost, Record, Timing
 
 FIELDS = tuple(field.name for field in fields(ModelCost))
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from jobs.records import Cell
+from jobs.evaluation.records import Cell
 from vmem.config import (
     CONFIGS,
     ModelSettings,

@@ -12,11 +12,11 @@ from ray import ObjectRef
 from ray.exceptions import RayTaskError
 
 from jobs.answer import answer_all
+from jobs.evaluation.models import LEDGER, open_models
+from jobs.evaluation.plan import JudgePlan, ModelPlan, Plan, read_planned
+from jobs.evaluation.records import Stage
+from jobs.evaluation.run_folder import RunFolder, lines_in
 from jobs.judge import judge_all, kinds_of
-from jobs.models import LEDGER, open_models
-from jobs.plan import JudgePlan, ModelPlan, Plan, read_planned
-from jobs.records import Stage
-from jobs.run_folder import RunFolder, lines_in
 from vmem.errors import VmemError
 from vmem.llm.ledger import Spent, read_ledger
 

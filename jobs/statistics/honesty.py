@@ -5,10 +5,10 @@ from dataclasses import asdict
 from itertools import combinations
 from typing import Any, cast, get_args
 
-from jobs.cell_scores import CellScores
-from jobs.means import Resampling
-from jobs.records import Judgement
-from jobs.run_folder import RunFolder
+from jobs.evaluation.records import Judgement
+from jobs.evaluation.run_folder import RunFolder
+from jobs.statistics.cell_scores import CellScores
+from jobs.statistics.means import Resampling
 from vmem.metrics.agreement import Weights, cohen_kappa, judgement_spread
 from vmem.metrics.judge import Verdict
 from vmem.metrics.planted import PlantKind, false_accept_rate

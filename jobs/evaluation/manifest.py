@@ -14,10 +14,10 @@ from typing import Any
 
 import jobs
 import vmem
+from jobs.evaluation.models import server_name
+from jobs.evaluation.plan import Plan, data_digest, read_planned
+from jobs.evaluation.run_folder import RunFolder, write_json
 from jobs.judge import kinds_of
-from jobs.models import server_name
-from jobs.plan import Plan, data_digest, read_planned
-from jobs.run_folder import RunFolder, write_json
 from vmem.config import CONFIGS, load_settings
 from vmem.datasets.check import check
 from vmem.errors import InputError

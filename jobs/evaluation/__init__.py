@@ -1,0 +1,1 @@
+"""An evaluation: its plan, its folder, its models, and the order of its stages."""

@@ -1,0 +1,1 @@
+"""What answers and judgements come to: means with intervals, comparisons, costs, honesty."""
