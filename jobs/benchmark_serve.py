@@ -57,7 +57,7 @@ def main(
     settings = settings.model_copy(update={"http": settings.http.model_copy(update=port)})
     with stopping() as stop, tempfile.TemporaryDirectory(prefix="vmem-bench-") as folder:
         memory = replace(settings.memory_settings(), store={"home": Path(folder)})
-        with embedded_store(memory) as stored, local_ray(settings.ray):
+        with embedded_store(memory) as stored, local_ray(settings):
             stop.listen()
             with errors.status("starting"):
                 began = time.perf_counter()

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from ray._private import ray_constants
 from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
-from serve.at_proxy import PROXY_ENV
+from serve.at_proxy import proxy_env
 from serve.settings import RaySettings, ServeSettings
 from serve.stopping import stopping
 from vmem.config import Settings, replace
@@ -34,7 +34,6 @@ START_S = 60.0
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
 _ENV = {
-    **PROXY_ENV,
     "RAY_SERVE_LOG_TO_STDERR": "0",
     # One event loop a process: nothing here blocks it for long, and each hop between threads costs.
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -62,7 +61,7 @@ def run(settings: ServeSettings, ready: Callable[[str], None]) -> None:
     with stopping() as stop:
         check_access(settings)
         check_port(settings.http.host, settings.http.port)
-        with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
+        with embedded_store(settings.memory_settings()) as memory, local_ray(settings):
             stop.listen()
             try:
                 start(settings, memory)
@@ -145,7 +144,7 @@ def check_port(host: str, port: int) -> None:
 
 
 @contextmanager
-def local_ray(settings: RaySettings) -> Iterator[None]:
+def local_ray(settings: ServeSettings) -> Iterator[None]:
     """The cluster named, or one started here and ended with the with-block.
 
     Raises:
@@ -157,14 +156,14 @@ def local_ray(settings: RaySettings) -> Iterator[None]:
     os.environ.setdefault("RAY_task_events_report_interval_ms", "0")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     try:
-        _init_ray(settings)
+        _init_ray(settings.ray, {**_ENV, **proxy_env(settings)})
         yield
     finally:
         with _unsaid():
             ray.shutdown(wait_for_processes=True)
 
 
-def _init_ray(settings: RaySettings) -> None:
+def _init_ray(settings: RaySettings, env: Mapping[str, str]) -> None:
     try:
         if settings.address:
             ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -175,7 +174,7 @@ def _init_ray(settings: RaySettings) -> None:
             num_cpus=settings.num_cpus,
             object_store_memory=settings.object_store_bytes,
             include_dashboard=False,
-            runtime_env={"env_vars": _ENV},
+            runtime_env={"env_vars": dict(env)},
             _node_ip_address="127.0.0.1",
             _metrics_export_port=settings.metrics_port,
             log_to_driver=False,

@@ -123,7 +123,7 @@ def running(
 
     home = tmp_path_factory.mktemp("served")
     settings = load_serve_settings(served_settings(home, free_port(), **SECTIONS))
-    with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
+    with embedded_store(settings.memory_settings()) as memory, local_ray(settings):
         start(settings, memory)
         session = ray._private.worker._global_node.get_session_dir_path()
         logs = Path(session) / "logs" / "serve"

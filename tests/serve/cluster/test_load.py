@@ -114,6 +114,20 @@ async def test_ten_times_the_capacity_is_refused_with_429_and_then_all_is_well(
     assert 1 < _most_at_once(calls) <= running.capacity
 
 
+async def test_a_flood_of_callers_without_ids_gets_nothing_but_200_and_429(running: Any) -> None:
+    """Refused in the proxy or by the Api: each reply has an id, and a refusal says when to retry."""
+    path, body = "/v1/memories/flood/search", {"query": LONG}
+    async with running.client() as client:
+        await client.append("flood", {"first": "a word"})
+        calls = (client.post(path, json=body) for _ in range(10 * running.capacity))
+        replies = await asyncio.gather(*calls)
+        assert {reply.status_code for reply in replies} == {200, 429}
+        assert len({reply.headers["x-request-id"] for reply in replies}) == len(replies)
+        refused = [reply for reply in replies if reply.status_code == 429]
+        assert {reply.json()["error"]["code"] for reply in refused} == {"overloaded"}
+        assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
+
+
 def _most_at_once(spans: Sequence[tuple[datetime, datetime]]) -> int:
     """How many of some spans of time overlap, at most."""
     changes = [(start + CLOCK, 1) for start, end in spans if end - start > 2 * CLOCK]

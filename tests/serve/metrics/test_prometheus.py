@@ -91,7 +91,7 @@ def scraped(
 
     home = tmp_path_factory.mktemp("scraped")
     settings = load_serve_settings(served_settings(home, free_port()))
-    with embedded_store(settings.memory_settings()) as memory, local_ray(settings.ray):
+    with embedded_store(settings.memory_settings()) as memory, local_ray(settings):
         start(settings, memory)
         probe = ray_serve.run(_probe(), name="probe", route_prefix="/probe")
         process, prometheus = _start_prometheus(binary, home, address(settings), free_port())
