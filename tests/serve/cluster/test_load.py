@@ -115,7 +115,7 @@ async def test_ten_times_the_capacity_is_refused_with_429_and_then_all_is_well(
 
 
 async def test_a_flood_of_callers_without_ids_gets_nothing_but_200_and_429(running: Any) -> None:
-    """Refused in the proxy or by the Api: each reply has an id, and a refusal says when to retry."""
+    """By the proxy or by the Api: every reply has an id, and a refusal says when to retry."""
     path, body = "/v1/memories/flood/search", {"query": LONG}
     async with running.client() as client:
         await client.append("flood", {"first": "a word"})
