@@ -48,14 +48,12 @@ class CorrectedGold:
     Attributes:
         original: As its files have it.
         corrected: The same questions, some with another reference.
-        corrections: The corrections by question id; those that change nothing are among them.
-        unchanged: Ids of questions whose correction is the reference that they had.
+        corrections: The corrections by question id.
     """
 
     original: Benchmark
     corrected: Benchmark
     corrections: Mapping[str, Correction]
-    unchanged: tuple[str, ...]
 
 
 def read_overlay(path: Path, benchmark: Benchmark) -> CorrectedGold:
@@ -67,7 +65,7 @@ def read_overlay(path: Path, benchmark: Benchmark) -> CorrectedGold:
 
     Raises:
         DataError: The file is missing or holds no correction, a line is none, a question is
-            corrected twice, or is not in the benchmark.
+            corrected twice, is not in the benchmark, or has that reference already.
     """
     corrections: dict[str, Correction] = {}
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -87,6 +85,10 @@ def read_overlay(path: Path, benchmark: Benchmark) -> CorrectedGold:
             f"{path}: {len(unknown):,} of {len(corrections):,} corrections are of questions that"
             f" {benchmark.name} does not have: {shown}"
         )
+    if same := [id_ for id_, each in corrections.items() if each.reference == known[id_].strip()]:
+        raise DataError(
+            f"{path}: {same[0]} has the reference {known[same[0]]!r} already; leave its line out"
+        )
     questions = tuple(
         replace(question, reference=corrections[question.id].reference)
         if question.id in corrections
@@ -97,5 +99,4 @@ def read_overlay(path: Path, benchmark: Benchmark) -> CorrectedGold:
         original=benchmark,
         corrected=replace(benchmark, questions=questions),
         corrections=corrections,
-        unchanged=tuple(id_ for id_, each in corrections.items() if each.reference == known[id_]),
     )
