@@ -47,12 +47,15 @@ class BenchmarkPlan(_Section):
         data: Its folder; a relative one starts at the working folder. `sample` needs none.
         dialogues: Only these; empty takes all.
         questions: At most so many of each dialogue, the first ones; None takes all.
+        corrections: A file of corrected gold answers, as `vmem.datasets.corrections` describes
+            it: judges score the questions that it names by both references.
     """
 
     name: str
     data: Path | None = None
     dialogues: tuple[str, ...] = ()
     questions: int | None = Field(default=None, ge=1)
+    corrections: Path | None = None
 
 
 class ModelPlan(_Section):
@@ -175,7 +178,6 @@ class Plan(_Section):
     def dump(self) -> dict[str, Any]:
         """As plain values; keys of servers are not among them."""
         no_key = {"__all__": {"llm": {"api_key"}}}
-        no_key = {"__all__": {"llm": {"api_key"}}}
         return self.model_dump(mode="json", exclude={"backbones": no_key, "judges": no_key})
 
 
@@ -212,15 +214,20 @@ def read_planned(plan: BenchmarkPlan) -> Benchmark:
         ConfigError: It has no folder.
         DataError, InputError: It cannot be read, or a dialogue is unknown.
     """
+    return part_of(read_whole(plan), plan)
+
+
+def read_whole(plan: BenchmarkPlan) -> Benchmark:
+    """A benchmark with all its questions, whatever part of it is asked; errors as above."""
     if plan.name == "sample":
-        return _part(read_sample(), plan)
+        return read_sample()
     if plan.name not in READERS:
         raise ConfigError(
             f"no benchmark is named {plan.name!r}; known: sample, {', '.join(READERS)}"
         )
     if plan.data is None:
         raise ConfigError(f"benchmark {plan.name} has no folder: give --data {plan.name}=FOLDER")
-    return _part(read_benchmark(plan.name, plan.data), plan)
+    return read_benchmark(plan.name, plan.data)
 
 
 def data_digest(plan: BenchmarkPlan) -> str:
@@ -232,7 +239,12 @@ def data_digest(plan: BenchmarkPlan) -> str:
     return digest.hexdigest()
 
 
-def _part(read: Benchmark, plan: BenchmarkPlan) -> Benchmark:
+def part_of(read: Benchmark, plan: BenchmarkPlan) -> Benchmark:
+    """Of a whole benchmark what is asked.
+
+    Raises:
+        InputError: A dialogue is unknown.
+    """
     known = {dialogue.id for dialogue in read.dialogues}
     if unknown := sorted(set(plan.dialogues) - known):
         raise InputError(f"{plan.name} has no dialogue {unknown[0]!r}; it has {sorted(known)}")
