@@ -1,0 +1,123 @@
+"""JSON from language models, weak ones too: a form, the call that fills it in, one more try.
+
+A server that takes JSON schemas is held to the form's (`ChatRequest.json_schema`; the client finds
+out whether it does); any other is asked in words, so a prompt must show the form as well. What
+comes back is read the same way: the first JSON object in it that fits the form.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from vmem.errors import ModelFormatError
+from vmem.ports import ChatModel, ChatRequest
+from vmem.types import Usage
+
+AGAIN = (
+    "\n\nYour last reply could not be read. Reply with JSON of the form asked for, alone and short."
+)
+"""Put below the prompt of the second and last try."""
+
+F = TypeVar("F", bound="Form")
+
+
+class Form(BaseModel):
+    """What a reply is to say; a default stands for what a model leaves out."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled(Generic[F]):
+    """What came of a form.
+
+    Attributes:
+        value: The form, or None where no reply could be read.
+        usage: What the calls that gave a reply took.
+        asks: Times the model was asked: 1 or 2.
+        error: Why the last reply could not be read; empty where it could.
+    """
+
+    value: F | None
+    usage: tuple[Usage, ...]
+    asks: int
+    error: str = ""
+
+
+async def fill_form(chat: ChatModel, request: ChatRequest, form: type[F]) -> Filled[F]:
+    """Ask for a form; a reply that cannot be read is asked for once more.
+
+    Args:
+        chat: The model.
+        request: The call, its prompt showing the form in words; its schema is put in here.
+        form: The form.
+
+    Raises:
+        ModelError: The call failed in another way than by an empty or unreadable reply.
+    """
+    first = replace(request, json_schema=strict_schema(form))
+    usage: list[Usage] = []
+    said = ""
+    for asks, each in enumerate((first, replace(first, prompt=first.prompt + AGAIN)), 1):
+        try:
+            reply = await chat.complete(each)
+            usage.append(reply.usage)
+            value = read_form(reply.text, form)
+        except ModelFormatError as error:
+            said = str(error)
+        else:
+            return Filled(value=value, usage=tuple(usage), asks=asks)
+    return Filled(value=None, usage=tuple(usage), asks=2, error=said)
+
+
+def read_form(text: str, form: type[F]) -> F:
+    """The first JSON object in a reply that fits a form, whatever stands around it.
+
+    Raises:
+        ModelFormatError: None does.
+    """
+    said = "there is no JSON object in it"
+    for value in _objects(text):
+        try:
+            return form.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    raise ModelFormatError(f"a reply is no {form.__name__}: {said}")
+
+
+def strict_schema(form: type[Form]) -> dict[str, Any]:
+    """A form's JSON schema as servers want it: all properties required, no others allowed."""
+    schema: dict[str, Any] = _strict(form.model_json_schema())
+    return schema
+
+
+def _strict(part: Any) -> Any:  # noqa: ANN401
+    if isinstance(part, list):
+        return [_strict(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    kept = {key: _strict(each) for key, each in part.items() if key not in {"title", "default"}}
+    if isinstance(part.get("properties"), dict):
+        properties = {name: _strict(each) for name, each in part["properties"].items()}
+        kept |= {
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    return kept
+
+
+def _objects(text: str) -> Iterator[Any]:
+    """JSON objects in a text, an outer one before those inside it."""
+    decoder = json.JSONDecoder()
+    for brace in re.finditer(r"\{", text):
+        try:
+            value, _ = decoder.raw_decode(text, brace.start())
+        except (json.JSONDecodeError, RecursionError):
+            continue
+        yield value
