@@ -14,6 +14,7 @@ from vmem.config import (
     ModelSettings,
     Settings,
     first_fault,
+    load_settings,
     read_mapping,
     secret_variable,
     settings_file,
@@ -24,7 +25,8 @@ from vmem.datasets.sample import SAMPLE, read_sample
 from vmem.errors import ConfigError, InputError
 from vmem.metrics.judge import MAX_TOKENS
 from vmem.prompts.judge import JudgeKind
-from vmem.systems.rows import SystemRow, lay_over, row_named, row_settings
+from vmem.systems.registry import SEARCHING
+from vmem.systems.rows import SystemRow, lay_over, read_rows, row_named, row_settings
 from vmem.types import Benchmark, Question
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
@@ -33,6 +35,8 @@ KINDS: Mapping[str, tuple[JudgeKind, ...]] = {"locomo": ("locomo", "binary")}
 """What a judge is asked for on each benchmark; on all others `gallery`."""
 EXCLUDED = frozenset({"adversarial"})
 """LoCoMo's adversarial questions reward abstention, not retrieval (Table 6)."""
+Changes = Mapping[str, Mapping[str, Any]]
+"""Values that differ, by section of the settings."""
 
 
 class _Section(BaseModel):
@@ -49,6 +53,8 @@ class BenchmarkPlan(_Section):
         questions: At most so many of each dialogue, the first ones; None takes all.
         corrections: A file of corrected gold answers, as `vmem.datasets.corrections` describes
             it: judges score the questions that it names by both references.
+        changes: Values that systems have otherwise on it, by section; a row's own changes, which
+            are what it is about, go before them.
     """
 
     name: str
@@ -56,6 +62,7 @@ class BenchmarkPlan(_Section):
     dialogues: tuple[str, ...] = ()
     questions: int | None = Field(default=None, ge=1)
     corrections: Path | None = None
+    changes: Changes = Field(default_factory=dict)
 
 
 class ModelPlan(_Section):
@@ -63,7 +70,8 @@ class ModelPlan(_Section):
 
     Attributes:
         name: Its name in files and tables.
-        llm: Where it is; never its key.
+        llm: Where it is; never its key. As a backbone, the provider `none` answers nothing: systems
+            retrieve, and the evidence alone is scored.
         api_key_variable: The variable of the environment that holds its key.
         concurrency: Calls at once.
         self_hosted: It runs on one's own machines, so that its calls cost nothing.
@@ -74,6 +82,11 @@ class ModelPlan(_Section):
     api_key_variable: str = "VMEM_LLM__API_KEY"
     concurrency: int = Field(default=8, ge=1)
     self_hosted: bool = False
+
+    @property
+    def answers(self) -> bool:
+        """Whether there is a model at all."""
+        return self.llm.provider != "none"
 
     def settings(self, base: Settings) -> Settings:
         """Settings with this model, and its key."""
@@ -111,6 +124,7 @@ class Plan(_Section):
         changes: Values that all systems have otherwise, by section.
         benchmarks: What is asked.
         systems: Rows of `configs/systems/`, by name.
+        left_out: Rows that are not run, by name, each with the reason that tables give.
         backbones: What answers.
         judges: What judges.
         budget: What may be spent.
@@ -120,9 +134,10 @@ class Plan(_Section):
 
     name: str = Field(pattern=NAME)
     settings: str = "embedded"
-    changes: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    changes: Changes = Field(default_factory=dict)
     benchmarks: tuple[BenchmarkPlan, ...] = Field(min_length=1)
     systems: tuple[str, ...] = Field(min_length=1)
+    left_out: Mapping[str, str] = Field(default_factory=dict)
     backbones: tuple[ModelPlan, ...] = Field(min_length=1)
     judges: tuple[JudgePlan, ...] = ()
     budget: BudgetPlan = BudgetPlan()
@@ -137,9 +152,13 @@ class Plan(_Section):
                 raise ValueError(f"two {what} have one name")
         if len(set(self.systems)) < len(self.systems):
             raise ValueError("a system is named twice")
+        if both := sorted(self.left_out.keys() & set(self.systems)):
+            raise ValueError(f"system {both[0]!r} is both run and left out")
+        if mute := [judge.name for judge in self.judges if not judge.answers]:
+            raise ValueError(f"judge {mute[0]!r} is no model: its llm.provider is none")
+        if self.judges and not any(backbone.answers for backbone in self.backbones):
+            raise ValueError("judges have nothing to judge: every backbone's llm.provider is none")
         for model in (*self.backbones, *self.judges):
-            if model.llm.provider == "none":
-                raise ValueError(f"{model.name} is no model: llm.provider is none")
             if model.llm.api_key.get_secret_value():
                 raise ValueError(f"{model.name}: keys are read from the environment only")
         return self
@@ -158,22 +177,43 @@ class Plan(_Section):
         """Its systems.
 
         Raises:
-            ConfigError: One is unknown, or known by its published figures alone.
+            ConfigError: One is unknown, known by its published figures alone, or needs a model
+                that a backbone of the plan is not.
         """
-        rows = [row_named(name) for name in self.systems]
+        known = read_rows()
+        rows = [row_named(name, known) for name in self.systems]
         if unrun := [row.name for row in rows if row.kind == "published"]:
             raise ConfigError(
                 f"system {unrun[0]!r} is not run here yet: tables show its published figures anyway"
             )
+        for name in self.left_out:
+            row_named(name, known)
+        mute = [backbone.name for backbone in self.backbones if not backbone.answers]
+        needy = [row.name for row in rows if row.kind not in SEARCHING]
+        if mute and needy:
+            raise ConfigError(
+                f"system {needy[0]!r} needs a language model, and backbone {mute[0]!r} is none:"
+                " take one of them out of the plan"
+            )
         return rows
 
-    def settings_of(self, row: SystemRow, runtime: Settings) -> Settings:
+    def settings_of(
+        self, row: SystemRow, runtime: Settings, benchmark: BenchmarkPlan | None = None
+    ) -> Settings:
         """The settings under which a system runs.
+
+        Args:
+            row: The system.
+            runtime: The run's settings.
+            benchmark: Where it runs; None leaves out what a benchmark changes.
 
         Raises:
             ConfigError: A change names no setting, or does not fit.
         """
-        return lay_over(row_settings(row, runtime), self.changes)
+        settings = row_settings(row, runtime)
+        if benchmark and benchmark.changes:
+            settings = lay_over(lay_over(settings, benchmark.changes), row.changes)
+        return lay_over(settings, self.changes)
 
     def dump(self) -> dict[str, Any]:
         """As plain values; keys of servers are not among them."""
@@ -203,8 +243,18 @@ def load_plan(source: str | Path, data: Mapping[str, Path]) -> Plan:
         one.model_copy(update={"data": data.get(one.name, one.data)}) for one in plan.benchmarks
     )
     plan = plan.model_copy(update={"benchmarks": placed})
-    plan.rows()
+    try:
+        _check_settings(plan)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
     return plan
+
+
+def _check_settings(plan: Plan) -> None:
+    runtime = load_settings(plan.settings)
+    for row in plan.rows():
+        for benchmark in plan.benchmarks:
+            plan.settings_of(row, runtime, benchmark)
 
 
 def read_planned(plan: BenchmarkPlan) -> Benchmark:

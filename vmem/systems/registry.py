@@ -17,6 +17,9 @@ FACTORIES: Mapping[str, Callable[..., System]] = {
     "no-memory": partial(Unsearched, shows_all=False),
 }
 
+SEARCHING = frozenset({"v-mem"})
+"""Kinds that find evidence without a language model: their memories can `search`."""
+
 
 def make_system(row: SystemRow, settings: Settings, parts: Parts) -> System:
     """The system that a row names.
