@@ -12,6 +12,7 @@ from jobs.evaluation.run_folder import RunFolder
 from vmem.build import make_parts
 from vmem.config import Settings, load_settings
 from vmem.config import replace as replace_settings
+from vmem.encoders.once import TextsOnce, pictures_once
 from vmem.errors import BudgetError, StoreError, VmemError
 from vmem.llm.ledger import Call, calls_heard
 from vmem.metrics.retrieval import evidence_scores, gold_rounds
@@ -19,6 +20,7 @@ from vmem.pipeline import Parts
 from vmem.ports import MemorySystem, Oracle
 from vmem.systems.registry import make_system
 from vmem.systems.rows import SystemRow
+from vmem.systems.search_only import SearchOnly
 from vmem.types import Answer, Benchmark, Dialogue, Question
 
 FATAL = (BudgetError, StoreError)
@@ -28,6 +30,8 @@ FATAL = (BudgetError, StoreError)
 async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Models) -> str:
     """Answer all cells of one backbone; what a finished file holds is not asked again.
 
+    Where the backbone is no model, systems search and their answers are empty.
+
     Returns:
         What the server calls its model.
 
@@ -36,7 +40,7 @@ async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Mo
     """
     runtime = backbone.settings(load_settings(plan.settings))
     encoders: dict[str, Parts] = {}
-    chat = models.make(backbone, runtime)
+    chat = models.make(backbone, runtime) if backbone.answers else None
     try:
         for benchmark in plan.benchmarks:
             read: Benchmark | None = None
@@ -45,20 +49,32 @@ async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Mo
                 if run.answers(cell).finished:
                     continue
                 read = read or read_planned(benchmark)
-                settings = plan.settings_of(row, runtime)
-                parts = replace(_parts(settings, encoders), chat=chat)
+                settings = plan.settings_of(row, runtime, benchmark)
+                parts = replace(_parts(settings, encoders, once=chat is None), chat=chat)
                 await _answer_cell(run, cell, read, row, settings, parts, backbone.concurrency)
-        return chat.name
+        return chat.name if chat else backbone.llm.provider
     finally:
-        await chat.close()
+        if chat:
+            await chat.close()
 
 
-def _parts(settings: Settings, made: dict[str, Parts]) -> Parts:
-    """Encoders are loaded once, whatever systems share them."""
+def _parts(settings: Settings, made: dict[str, Parts], *, once: bool) -> Parts:
+    """Encoders are loaded once, whatever systems share them.
+
+    Where nothing answers, encoding is most of the time, and they share what is encoded as well;
+    else each system encodes for itself, so that what its builds take is known.
+    """
     without_model = replace_settings(settings, llm={"provider": "none"})
     key = without_model.encoders.model_dump_json() + without_model.prompts.model_dump_json()
     if key not in made:
-        made[key] = make_parts(without_model)
+        parts = make_parts(without_model)
+        if once:
+            parts = replace(
+                parts,
+                text_encoder=TextsOnce(parts.text_encoder),
+                image_encoder=pictures_once(parts.image_encoder),
+            )
+        made[key] = parts
     return made[key]
 
 
@@ -76,6 +92,8 @@ async def _answer_cell(
     timed = {timing.question_id for timing in timings.read()}
     built = {build.dialogue_id for build in builds.read()}
     system = make_system(row, settings, parts)
+    if parts.chat is None:
+        system = SearchOnly(system=system)
     places = asyncio.Semaphore(concurrency)
     for dialogue in benchmark.dialogues:
         asked = [q for q in benchmark.questions if q.dialogue_id == dialogue.id]
@@ -143,9 +161,11 @@ def _asked(question: Question, dialogue: Dialogue) -> Record:
 
 def _answered(question: Question, dialogue: Dialogue, answer: Answer) -> Record:
     found, anchors = answer.retrieval, answer.retrieval.anchors
-    ranked = list(dict.fromkeys(item.position for item in found.ranked))
+    # At the unit level an item is a unit: the first k items may be fewer rounds.
+    items = [item.position for item in found.ranked]
+    ranked = list(dict.fromkeys(items))
     gold = gold_rounds(question, dialogue)
-    scores = evidence_scores(ranked, found.context.positions, gold).as_row() if gold else None
+    scores = evidence_scores(items, found.context.positions, gold).as_row() if gold else None
     return replace(
         _asked(question, dialogue),
         case=found.route.case.value,
@@ -154,7 +174,7 @@ def _answered(question: Question, dialogue: Dialogue, answer: Answer) -> Record:
         context_rounds=_ids(found.context.positions, dialogue),
         dropped_rounds=_ids(found.context.dropped, dialogue),
         context_words=found.context.words,
-        context=found.context.text,
+        context=found.context.text if answer.prompt else "",
         hypo_caption=anchors.hypo_caption,
         keywords=anchors.keywords,
         query_caption=anchors.query_caption,

@@ -73,7 +73,7 @@ class Record:
         context_rounds: Ids of the rounds that the model saw, in their order.
         dropped_rounds: Ids of ranked rounds that did not fit into the context.
         context_words: Words of the context.
-        context: The context as sent.
+        context: The context as sent; empty where nothing answers.
         hypo_caption: The generated caption, or None.
         keywords: What was read off the attached picture.
         query_caption: Its description, or None.

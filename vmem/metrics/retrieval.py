@@ -17,7 +17,7 @@ class EvidenceScores:
     """What one question's retrieval found; shares between 0 and 1.
 
     Attributes:
-        recall: Share of the gold rounds among the first k, by k.
+        recall: Share of the gold rounds among the first k items, by k.
         recall_in_context: Share of the gold rounds in the context, neighbours among them.
         hit: 1 when any gold round is among the first 12.
         full: 1 when all gold rounds are among the first 12.
@@ -56,7 +56,8 @@ def evidence_scores(
     """Score one question.
 
     Args:
-        ranked: Positions of rounds, best first, each once.
+        ranked: Positions of rounds, best first; where units are ranked, the position of each unit's
+            round, so that a round may come again and k counts units.
         context: Positions of the rounds shown, neighbours among them.
         gold: Positions of the gold rounds; at least one.
 

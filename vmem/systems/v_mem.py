@@ -9,7 +9,7 @@ import numpy as np
 from vmem.build import unit_tables
 from vmem.config import RetrievalSettings, Settings
 from vmem.memory import EncodedUnits, encode_rounds
-from vmem.pipeline import Parts, ask
+from vmem.pipeline import Parts, ask, retrieve
 from vmem.ports import BuildCost, MemorySystem, Oracle, SearchableMemory
 from vmem.rounds import to_units
 from vmem.stores.hot import HotMemory
@@ -22,6 +22,7 @@ from vmem.types import (
     Dialogue,
     Modality,
     Query,
+    Retrieval,
     Signal,
 )
 
@@ -100,6 +101,14 @@ class VMemMemory:
         """
         refuse_oracle(self.name, oracle)
         return await ask(query, self.memory, self.parts, self.settings)
+
+    async def search(self, query: Query) -> Retrieval:
+        """Find evidence without answering.
+
+        Raises:
+            QueryError, ImageError, ModelError: As `vmem.pipeline.retrieve`.
+        """
+        return await retrieve(query, self.memory, self.parts, self.settings)
 
 
 def searched_signals(retrieval: RetrievalSettings) -> frozenset[Signal]:
