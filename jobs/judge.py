@@ -1,15 +1,16 @@
 """Stage 2: judges score answers, and wrong answers planted on purpose."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from jobs.answer import FATAL
+from jobs.evaluation.corrected_gold import read_corrections
 from jobs.evaluation.models import Models, cost_of
 from jobs.evaluation.plan import KINDS, BenchmarkPlan, JudgePlan, Plan, read_planned
-from jobs.evaluation.records import Judgement
+from jobs.evaluation.records import Cell, Judgement
 from jobs.evaluation.run_folder import RunFolder, StageFile, judgement_key
 from vmem.config import load_settings
 from vmem.errors import DataError, VmemError
@@ -41,21 +42,24 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
         What the server calls its model.
 
     Raises:
-        DataError: An answer file is not finished.
+        DataError: An answer file is not finished, or a file of corrections cannot be used.
         VmemError: A prompt cannot be used, the budget is spent.
     """
     settings = load_settings(plan.settings)
     chat = models.make(judge, settings)
     try:
         for benchmark in plan.benchmarks:
+            references = _corrected(benchmark)
             for kind in kinds_of(benchmark.name):
                 prompts = JudgePrompts(settings.prompts, benchmark.data)
                 asked = Judge(chat, prompts, kind, max_tokens=judge.max_tokens)
-                for cell in plan.cells():
-                    if cell.benchmark == benchmark.name:
-                        file = run.judgements(f"{cell}.{judge.name}.{kind}")
-                        if not file.finished:
-                            await _judge_items(asked, judge, file, _answers(run, cell))
+                for cell in _cells(plan, benchmark):
+                    file = run.judgements(f"{cell}.{judge.name}.{kind}")
+                    if not file.finished:
+                        await _judge_items(asked, judge, file, _answers(run, cell))
+                    again = run.corrected(f"{cell}.{judge.name}.{kind}")
+                    if references and not again.finished:
+                        await _judge_items(asked, judge, again, _answers(run, cell, references))
                 planted = run.planted(f"{benchmark.name}.{judge.name}.{kind}")
                 if judge.planted and not planted.finished:
                     items = _planted(benchmark, judge.planted, plan.seed)
@@ -65,20 +69,67 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
         await chat.close()
 
 
-def _answers(run: RunFolder, cell: object) -> list[_Item]:
-    """What of a cell's answers can be judged: neither failed nor empty, and with a reference."""
+def judgements_planned(plan: Plan, run: RunFolder) -> int:
+    """Judgements of answers that all judges give in all, those by corrected gold among them.
+
+    Raises:
+        DataError: An answer file is not finished, or a file of corrections cannot be used.
+    """
+    found = 0
+    for benchmark in plan.benchmarks:
+        references = _corrected(benchmark)
+        for cell in _cells(plan, benchmark):
+            answers = len(_answers(run, cell))
+            if references:
+                answers += len(_answers(run, cell, references))
+            found += answers * len(kinds_of(benchmark.name))
+    return found * sum(judge.repetitions for judge in plan.judges)
+
+
+def judgement_files(plan: Plan, run: RunFolder) -> list[StageFile[Judgement]]:
+    """The files that hold them."""
+    names = [
+        f"{cell}.{judge.name}.{kind}"
+        for cell in plan.cells()
+        for judge in plan.judges
+        for kind in kinds_of(cell.benchmark)
+    ]
+    return [*map(run.judgements, names), *map(run.corrected, names)]
+
+
+def _cells(plan: Plan, benchmark: BenchmarkPlan) -> Iterator[Cell]:
+    return (cell for cell in plan.cells() if cell.benchmark == benchmark.name)
+
+
+def _corrected(benchmark: BenchmarkPlan) -> Mapping[str, str]:
+    corrections = read_corrections(benchmark)
+    return corrections.references if corrections else {}
+
+
+def _answers(run: RunFolder, cell: Cell, corrected: Mapping[str, str] | None = None) -> list[_Item]:
+    """What of a cell's answers can be judged: neither failed nor empty, and with a reference.
+
+    Args:
+        run: The folder.
+        cell: Whose answers.
+        corrected: References by question: only those questions, by these; None takes all by their
+            own.
+    """
     file = run.answers(cell)
     if not file.finished:
         raise DataError(f"{file.path} is not there: run the answer stage first")
+    records = [r for r in file.read() if r.error is None and not is_unanswered(r.answer)]
+    own = {record.question_id: record.reference for record in records}
+    references = own if corrected is None else corrected
     return [
         _Item(
             id=record.question_id,
             question=record.question,
-            reference=record.reference,
+            reference=references[record.question_id],
             answer=record.answer,
         )
-        for record in file.read()
-        if record.error is None and not is_unanswered(record.answer) and record.reference.strip()
+        for record in records
+        if references.get(record.question_id, "").strip()
     ]
 
 

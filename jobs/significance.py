@@ -85,13 +85,13 @@ def summarise_run(
     cells = []
     for cell in plan.cells():
         described = manifest.get("benchmarks", {}).get(cell.benchmark, {})
-        scores = read_cell(run, cell, judges, described.get("questions"))
+        corrected = corrections.get(cell.benchmark, {}).get("references", {})
+        scores = read_cell(run, cell, judges, described.get("questions"), corrected)
         names = {**asdict(cell), **_row(rows, cell.system)}
         if scores is None:
             cells.append({**names, "run": False})
             continue
         found.append(scores)
-        corrected = corrections.get(cell.benchmark, {})
         cells.append({**names, "run": True, **_summary(run, scores, corrected, draw)})
     base = base_system(plan.systems, rows)
     statistics = {
@@ -100,6 +100,10 @@ def summarise_run(
             "seed": seed,
             "draws": draws,
             **{key: manifest[key] for key in KEPT if key in manifest},
+            "corrections": {
+                name: {key: value for key, value in one.items() if key != "references"}
+                for name, one in corrections.items()
+            },
             "systems": {
                 name: _ran_on(settings) for name, settings in manifest.get("settings", {}).items()
             },
@@ -163,6 +167,7 @@ def _summary(
         "errors": counted((record.error or "").partition(":")[0] for record in scores.failed()),
         "valid": not invalid,
         "invalid": dict(sorted(invalid.items())),
+        "corrected": len(corrections.keys() & records.keys()),
         "warnings": scores.warnings(),
         "judged": judged,
         "lexical": _lexical(scores, corrections, draw),
@@ -171,12 +176,21 @@ def _summary(
             "answer": answer_cost(records.values()),
             "build": build_cost(run.builds(cell).read()),
             "judge": {
-                f"{one.judge}.{one.kind}": judging_cost(one.lines)
+                _judging(one): judging_cost(
+                    line
+                    for line in one.lines
+                    if one.gold != CORRECTED or line.question_id in one.corrected
+                )
                 for one in scores.judged
-                if one.gold != CORRECTED
             },
         },
     }
+
+
+def _judging(judged: JudgedAnswers) -> str:
+    """What a judge was asked, as costs name it: by corrected gold only what differs is judged."""
+    name = f"{judged.judge}.{judged.kind}"
+    return f"{name}.{CORRECTED}" if judged.gold == CORRECTED else name
 
 
 def _judged(scores: CellScores, judged: JudgedAnswers, draw: Resampling) -> dict[str, Any]:

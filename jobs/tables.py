@@ -6,6 +6,7 @@ from typing import Any
 
 from jobs.evaluation.run_folder import RunFolder, write_at_once
 from jobs.report.comparison_tables import case_grid, paired_grid
+from jobs.report.corrected_gold import corrected_grid
 from jobs.report.cost_tables import NUMBERS as COSTS
 from jobs.report.cost_tables import cost_grid
 from jobs.report.merged_runs import MergedRuns, read_statistics
@@ -80,7 +81,7 @@ def make_grids(
         else:
             grids.append(case_grid(table, runs, merged, places))
     results = [results_grid(name, merged, places) for name in merged.benchmarks()]
-    return [*grids, *results, errors_grid(merged), judges_grid(merged)]
+    return [*grids, *results, corrected_grid(merged), errors_grid(merged), judges_grid(merged)]
 
 
 def validity(merged: MergedRuns) -> str:

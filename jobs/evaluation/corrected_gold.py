@@ -1,8 +1,8 @@
 """Corrected gold answers that a plan lays over a benchmark: read, and described for a manifest."""
 
 import hashlib
-from dataclasses import dataclass
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jobs.evaluation.plan import BenchmarkPlan, part_of, read_whole

@@ -16,7 +16,7 @@ from jobs.evaluation.models import LEDGER, open_models
 from jobs.evaluation.plan import JudgePlan, ModelPlan, Plan, read_planned
 from jobs.evaluation.records import Stage
 from jobs.evaluation.run_folder import RunFolder, lines_in
-from jobs.judge import judge_all, kinds_of
+from jobs.judge import judge_all, judgement_files, judgements_planned
 from vmem.errors import VmemError
 from vmem.llm.ledger import Spent, read_ledger
 
@@ -91,33 +91,22 @@ def drive(stage: Stage, plan: Plan, model: ModelPlan, path: Path) -> str:
 
 
 def lines_planned(stage: Stage, plan: Plan, run: RunFolder) -> int:
-    """Lines that a stage writes in all; of judgements those of answers that can be judged."""
+    """Lines that a stage writes in all; of judgements those of answers that can be judged.
+
+    Raises:
+        VmemError: A benchmark or its corrections cannot be read, or answers are not finished.
+    """
+    if stage is Stage.JUDGE:
+        return judgements_planned(plan, run)
     counts = {one.name: len(read_planned(one).questions) for one in plan.benchmarks}
-    if stage is Stage.ANSWER:
-        return sum(counts[cell.benchmark] for cell in plan.cells())
-    judged = {
-        cell: sum(bool(r.answer.strip()) and not r.error for r in run.answers(cell).read())
-        for cell in plan.cells()
-    }
-    return sum(
-        judged[cell] * judge.repetitions * len(kinds_of(cell.benchmark))
-        for judge in plan.judges
-        for cell in plan.cells()
-    )
+    return sum(counts[cell.benchmark] for cell in plan.cells())
 
 
 def _so_far(stage: Stage, plan: Plan, run: RunFolder) -> tuple[int, Spent]:
     if stage is Stage.ANSWER:
-        files = [run.answers(cell) for cell in plan.cells()]
-        paths = [path for file in files for path in (file.path, file.partial)]
+        paths = [p for cell in plan.cells() for p in run.answers(cell).paths]
     else:
-        marked = [
-            run.judgements(f"{cell}.{judge.name}.{kind}")
-            for cell in plan.cells()
-            for judge in plan.judges
-            for kind in kinds_of(cell.benchmark)
-        ]
-        paths = [path for file in marked for path in (file.path, file.partial)]
+        paths = [p for file in judgement_files(plan, run) for p in file.paths]
     spent = Spent()
     if (run.path / LEDGER).is_file():
         for call in read_ledger(run.path / LEDGER)[0]:

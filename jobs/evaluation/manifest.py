@@ -14,6 +14,7 @@ from typing import Any
 
 import jobs
 import vmem
+from jobs.evaluation.corrected_gold import describe_corrections
 from jobs.evaluation.models import server_name
 from jobs.evaluation.plan import Plan, data_digest, read_planned
 from jobs.evaluation.run_folder import RunFolder, write_json
@@ -89,6 +90,7 @@ def make_manifest(plan: Plan) -> dict[str, Any]:
         "servers": {m.name: server_name(m.llm) for m in (*plan.backbones, *plan.judges)},
         "benchmarks": {one.name: _described(read_planned(one)) for one in plan.benchmarks},
         "data": {one.name: data_digest(one) for one in plan.benchmarks},
+        "corrections": describe_corrections(plan.benchmarks),
         "prompts": {
             "answers": Prompts(base.prompts).hashes(),
             "judges": {

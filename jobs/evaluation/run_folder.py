@@ -5,6 +5,7 @@
     RUN/timings/BENCHMARK.SYSTEM.BACKBONE.jsonl        `Timing`s
     RUN/builds/BENCHMARK.SYSTEM.BACKBONE.jsonl         `Build`s
     RUN/judgements/CELL.JUDGE.KIND.jsonl               `Judgement`s of a cell's answers
+    RUN/judgements/CELL.JUDGE.KIND.corrected.jsonl     those by corrected gold, where it differs
     RUN/planted/BENCHMARK.JUDGE.KIND.jsonl             `Judgement`s of planted wrong answers
     RUN/ledger.jsonl, RUN/replies.db                   every call, and the replies kept
     RUN/statistics.json, RUN/tables/, RUN/report.html  what the last two stages make of it
@@ -43,6 +44,11 @@ class StageFile(Generic[Line]):
         self._lines: TypeAdapter[Line] = TypeAdapter(kind)
         self._key: Callable[[Line], object] = key
         self._appends = False
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        """Where its lines may be: whole, or so far."""
+        return self.path, self.partial
 
     @property
     def finished(self) -> bool:
@@ -161,6 +167,10 @@ class RunFolder:
     def judgements(self, name: object) -> StageFile[Judgement]:
         """The judgements of a cell's answers by one judge."""
         return StageFile(self._file("judgements", name), Judgement, judgement_key)
+
+    def corrected(self, name: object) -> StageFile[Judgement]:
+        """Those by corrected gold answers, of the questions that have one."""
+        return self.judgements(f"{name}.corrected")
 
     def planted(self, name: object) -> StageFile[Judgement]:
         """The judgements of planted wrong answers by one judge."""

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from jobs.evaluation.records import Cell, Judgement, Record
@@ -15,7 +15,6 @@ from vmem.prompts.judge import JudgeKind
 EXCLUDED = frozenset({"adversarial"})
 """Categories that no score covers (Table 6)."""
 CORRECTED = "corrected"
-"""`CELL.JUDGE.KIND.corrected.jsonl` holds judgements by corrected gold answers."""
 
 _IMAGE = re.compile(r"image \S+ has no file")
 
@@ -30,6 +29,7 @@ class JudgedAnswers:
         gold: `original`, or `corrected` where its references were.
         lines: Its judgements of all repetitions.
         finished: Whether their file is whole.
+        corrected: Questions whose lines are by a corrected reference.
     """
 
     judge: str
@@ -37,6 +37,7 @@ class JudgedAnswers:
     gold: str
     lines: tuple[Judgement, ...]
     finished: bool
+    corrected: frozenset[str] = frozenset()
 
     def scores(self) -> dict[str, float]:
         """The score of each question at its first judging."""
@@ -155,9 +156,20 @@ def counted(names: Any) -> dict[str, int]:  # noqa: ANN401
 
 
 def read_cell(
-    run: RunFolder, cell: Cell, judges: Sequence[str], expected: int | None
+    run: RunFolder,
+    cell: Cell,
+    judges: Sequence[str],
+    expected: int | None,
+    corrections: Collection[str] = (),
 ) -> CellScores | None:
     """A cell's lines; None where none was written.
+
+    Args:
+        run: The folder.
+        cell: Which.
+        judges: Names of those that may have judged it.
+        expected: Questions that were to be asked; None is unknown.
+        corrections: Questions that were to be judged by a corrected reference as well.
 
     Raises:
         DataError: A line cannot be read.
@@ -170,7 +182,7 @@ def read_cell(
         judged
         for judge in judges
         for kind in get_args(JudgeKind)
-        for judged in _judged(run, cell, judge, kind)
+        for judged in _judged(run, f"{cell}.{judge}.{kind}", judge, kind, corrections)
     ]
     return CellScores(
         cell=cell,
@@ -182,31 +194,32 @@ def read_cell(
     )
 
 
-def _judged(run: RunFolder, cell: Cell, judge: str, kind: JudgeKind) -> list[JudgedAnswers]:
+def _judged(
+    run: RunFolder, name: str, judge: str, kind: JudgeKind, corrections: Collection[str]
+) -> list[JudgedAnswers]:
     """A judge's judgements; those by corrected gold take the place of its others."""
-    file = run.judgements(f"{cell}.{judge}.{kind}")
+    file = run.judgements(name)
     lines = file.read()
     if not lines:
         return []
-    found = [
-        JudgedAnswers(
-            judge=judge, kind=kind, gold="original", lines=tuple(lines), finished=file.finished
-        )
+    original = JudgedAnswers(
+        judge=judge, kind=kind, gold="original", lines=tuple(lines), finished=file.finished
+    )
+    if not corrections:
+        return [original]
+    again = run.corrected(name)
+    corrected = again.read()
+    kept = [line for line in lines if line.question_id not in corrections]
+    return [
+        original,
+        replace(
+            original,
+            gold=CORRECTED,
+            lines=(*kept, *corrected),
+            finished=file.finished and again.finished,
+            corrected=frozenset(corrections),
+        ),
     ]
-    again = run.judgements(f"{cell}.{judge}.{kind}.{CORRECTED}")
-    if corrected := again.read():
-        replaced = {line.question_id for line in corrected}
-        kept = [line for line in lines if line.question_id not in replaced]
-        found.append(
-            JudgedAnswers(
-                judge=judge,
-                kind=kind,
-                gold=CORRECTED,
-                lines=(*kept, *corrected),
-                finished=file.finished and again.finished,
-            )
-        )
-    return found
 
 
 def _scored(records: Mapping[str, Record]) -> dict[str, Record]:

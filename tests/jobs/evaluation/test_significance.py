@@ -277,7 +277,8 @@ def test_corrected_gold_stands_beside_the_original(run) -> None:
             "strict.gallery.corrected": [run.judgement(records[0], 1.0)],
         },
     )
-    corrections = {"mem-gallery": {records[0].question_id: "a blue bag"}}
+    references = {records[0].question_id: "a blue bag"}
+    corrections = {"mem-gallery": {"count": 1, "in_file": 2, "references": references}}
     cell = only_cell(run, corrections=corrections)
     means = {one["gold"]: one["score"]["overall"]["mean"] for one in cell["judged"]}
     assert means == {"original": 0.0, "corrected": 0.5}
