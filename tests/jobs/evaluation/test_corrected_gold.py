@@ -125,10 +125,8 @@ def test_both_scores_stand_side_by_side(
     assert shown["j (gallery)", "questions corrected"] == "1"
     assert {figure for figure, _ in shown} == {"j (gallery)", "f1", "bleu", "exact"}
     text = (out / "tables" / "corrected-gold.md").read_text(encoding="utf-8")
-    assert (
-        f"1 of the questions asked are corrected, of 2 corrections in the file ({digest[:8]})"
-        in (text)
-    )
+    said = f"1 of the questions asked are corrected, of 2 corrections in the file ({digest[:8]})"
+    assert said in text
 
 
 def test_corrected_judgements_that_are_not_there_leave_no_score(
