@@ -1,18 +1,25 @@
 """Paired comparisons of a run's systems (Appendix I): against V-Mem, and each step of Table 3."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
+from jobs.evaluation.records import Record
 from jobs.statistics.cell_scores import CellScores
-from jobs.statistics.means import Resampling
+from jobs.statistics.means import Resampling, case_of
 from vmem.metrics.paired import compare_categories, compare_paired
 from vmem.systems.rows import SystemRow, read_rows
 
 STEPS = ("vanilla", "routing", "rounds", "v-mem")
 """The rows of Table 3, each compared with the one before it as in Table 15."""
-EVIDENCE = "recall@12"
+EVIDENCE = ("recall@12", "recall+neighbours")
+GROUPS: Mapping[str, Callable[[Record], str]] = {
+    "category": lambda record: record.category,
+    "case": case_of,
+    "case_and_category": lambda record: f"{case_of(record)}|{record.category}",
+}
+"""Groups of questions that systems are compared in, each a family of tests of its own."""
 
 
 def base_system(systems: Sequence[str], rows: Mapping[str, SystemRow] | None = None) -> str | None:
@@ -34,7 +41,8 @@ def compare_systems(
     """All comparisons of cells with one benchmark and one backbone.
 
     Returns:
-        For each pair and score: `system` less `base`, overall and by category. `invalid` names
+        For each pair and score: `system` less `base`, overall, by category, and as Table 11 asks by
+        case and by case and category. `invalid` names
         what makes either side's score invalid, `left_out` counts questions that one side lacks.
     """
     found = []
@@ -68,7 +76,7 @@ def compare_systems(
 def comparable_scores(cell: CellScores) -> dict[str, Mapping[str, float]]:
     """The scores that systems are compared by, by name and question.
 
-    Names are `judge:JUDGE:KIND` for each judge, `f1` and `recall@12`.
+    Names are `judge:JUDGE:KIND` for each judge, `f1` and those of `EVIDENCE`.
     """
     found: dict[str, Mapping[str, float]] = {
         f"judge:{judged.judge}:{judged.kind}": judged.scores()
@@ -77,7 +85,8 @@ def comparable_scores(cell: CellScores) -> dict[str, Mapping[str, float]]:
     }
     if cell.answers:
         found["f1"] = cell.lexical["f1"]
-    found[EVIDENCE] = cell.evidence().get(EVIDENCE, {})
+    evidence = cell.evidence()
+    found |= {name: evidence.get(name, {}) for name in EVIDENCE}
     return {name: scores for name, scores in found.items() if scores}
 
 
@@ -91,7 +100,7 @@ def _pairs(systems: Sequence[str], base: str | None) -> list[tuple[str, str]]:
 
 
 def _faults(cell: CellScores, name: str) -> dict[str, int]:
-    if name == EVIDENCE:
+    if name in EVIDENCE:
         return cell.faults(answers=False)
     judged = next((j for j in cell.judged if name == f"judge:{j.judge}:{j.kind}"), None)
     return cell.faults(judged)
@@ -107,16 +116,14 @@ def _compared(
     both = first.keys() & second.keys()
     left_out = len(first.keys() | second.keys()) - len(both)
     if not both:
-        return {"left_out": left_out, "overall": None, "category": {}}
+        return {"left_out": left_out, "overall": None, **{what: {} for what in GROUPS}}
     ours, theirs = {id_: first[id_] for id_ in both}, {id_: second[id_] for id_ in both}
     dialogue_of = {id_: cell.records[id_].dialogue_id for id_ in both}
-    category_of = {id_: cell.records[id_].category for id_ in both}
     overall = compare_paired(ours, theirs, dialogue_of, draw.rng(key), draw.draws)
-    parts = compare_categories(
-        ours, theirs, dialogue_of, category_of, draw.rng(f"{key}|category"), draw.draws
-    )
-    return {
-        "left_out": left_out,
-        "overall": asdict(overall),
-        "category": {name: asdict(part) for name, part in parts.items()},
-    }
+    parts: dict[str, Any] = {}
+    for what, group in GROUPS.items():
+        group_of = {id_: group(cell.records[id_]) for id_ in both}
+        rng = draw.rng(f"{key}|{what}")
+        compared = compare_categories(ours, theirs, dialogue_of, group_of, rng, draw.draws)
+        parts[what] = {name: asdict(part) for name, part in compared.items()}
+    return {"left_out": left_out, "overall": asdict(overall), **parts}

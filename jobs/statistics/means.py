@@ -70,14 +70,14 @@ def groups_of(
     *,
     sure: bool = True,
 ) -> dict[str, Any]:
-    """A score overall and by category with intervals, and by case and by dialogue without.
+    """A score overall, by category, by case, by both, and by dialogue.
 
     Args:
         values: The score by question.
         records: Every question's record; questions without the score are in no mean.
         key: The figure's name.
         draw: Seed and number of resamples.
-        sure: Whether categories have intervals too, and not the overall score alone.
+        sure: Whether all groups have intervals, and not the overall score alone.
     """
     dialogue_of = {id_: records[id_].dialogue_id for id_ in values}
 
@@ -87,27 +87,28 @@ def groups_of(
             parts.setdefault(by(records[id_]), {})[id_] = value
         return dict(sorted(parts.items()))
 
-    def case(record: Record) -> str:
-        return record.case or "unrouted"
+    def mean(what: str, name: str, part: Mapping[str, float]) -> dict[str, Any]:
+        named = f"{key}|{name}" if what == "category" else f"{key}|{what}|{name}"
+        found = mean_of(part, dialogue_of, named, draw) if sure else plain_mean(part)
+        return found | lacking(part, records)
 
     return {
         "overall": mean_of(values, dialogue_of, key, draw) | lacking(values, records),
-        "category": {
-            name: lacking(part, records)
-            | (mean_of(part, dialogue_of, f"{key}|{name}", draw) if sure else plain_mean(part))
-            for name, part in parted(lambda record: record.category).items()
-        },
         **{
-            what: {
-                name: plain_mean(part) | lacking(part, records) for name, part in parted(by).items()
-            }
+            what: {name: mean(what, name, part) for name, part in parted(by).items()}
             for what, by in {
-                "case": case,
-                "case_and_category": lambda record: f"{case(record)}|{record.category}",
+                "category": lambda record: record.category,
+                "case": case_of,
+                "case_and_category": lambda record: f"{case_of(record)}|{record.category}",
                 "dialogue": lambda record: record.dialogue_id,
             }.items()
         },
     }
+
+
+def case_of(record: Record) -> str:
+    """The routed case by name."""
+    return record.case or "unrouted"
 
 
 def lacking(ids: Mapping[str, object], records: Mapping[str, Record]) -> dict[str, Any]:
