@@ -39,12 +39,14 @@ class Filled(Generic[F]):
         value: The form, or None where no reply could be read.
         usage: What the calls that gave a reply took.
         asks: Times the model was asked: 1 or 2.
+        reply: The last reply as it came, for a system that makes do with one that cannot be read.
         error: Why the last reply could not be read; empty where it could.
     """
 
     value: F | None
     usage: tuple[Usage, ...]
     asks: int
+    reply: str = ""
     error: str = ""
 
 
@@ -61,17 +63,18 @@ async def fill_form(chat: ChatModel, request: ChatRequest, form: type[F]) -> Fil
     """
     first = replace(request, json_schema=strict_schema(form))
     usage: list[Usage] = []
-    said = ""
+    said = text = ""
     for asks, each in enumerate((first, replace(first, prompt=first.prompt + AGAIN)), 1):
         try:
             reply = await chat.complete(each)
             usage.append(reply.usage)
-            value = read_form(reply.text, form)
+            text = reply.text
+            value = read_form(text, form)
         except ModelFormatError as error:
             said = str(error)
         else:
-            return Filled(value=value, usage=tuple(usage), asks=asks)
-    return Filled(value=None, usage=tuple(usage), asks=2, error=said)
+            return Filled(value=value, usage=tuple(usage), asks=asks, reply=text)
+    return Filled(value=None, usage=tuple(usage), asks=2, reply=text, error=said)
 
 
 def read_form(text: str, form: type[F]) -> F:

@@ -3,19 +3,25 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from vmem.baselines.full_context import FullContext, FullContextOptions
+from vmem.baselines.options import Options, read_options
 from vmem.config import Settings
 from vmem.errors import ConfigError
 from vmem.pipeline import Parts
 from vmem.ports import System
 from vmem.systems.rows import SystemRow
-from vmem.systems.unsearched import Unsearched
 from vmem.systems.v_mem import VMem
 
 FACTORIES: Mapping[str, Callable[..., System]] = {
     "v-mem": VMem,
-    "full-context": partial(Unsearched, shows_all=True),
-    "no-memory": partial(Unsearched, shows_all=False),
+    "full-context": FullContext,
+    "no-memory": partial(FullContext, shows_all=False),
 }
+
+OPTIONS: Mapping[str, type[Options]] = {
+    "full-context": FullContextOptions,
+}
+"""What rows of a kind set in `options`; other kinds have none."""
 
 SEARCHING = frozenset({"v-mem"})
 """Kinds that find evidence without a language model: their memories can `search`."""
@@ -30,10 +36,15 @@ def make_system(row: SystemRow, settings: Settings, parts: Parts) -> System:
         parts: Encoders (those that the settings name), backbone and prompts.
 
     Raises:
-        ConfigError: The row is known by its published figures alone.
+        ConfigError: The row is known by its published figures alone, or an option of it is unknown
+            or does not fit.
     """
     if row.kind not in FACTORIES:
         raise ConfigError(
             f"system {row.name!r} is not run here yet: only its published figures are known"
         )
-    return FACTORIES[row.kind](name=row.name, settings=settings, parts=parts)
+    make = partial(FACTORIES[row.kind], name=row.name, settings=settings, parts=parts)
+    if row.kind in OPTIONS:
+        return make(options=read_options(OPTIONS[row.kind], row.options, row.name))
+    read_options(Options, row.options, row.name)
+    return make()

@@ -11,7 +11,16 @@ from vmem.errors import ConfigError
 
 FOLDER = CONFIGS / "systems"
 
-Kind = Literal["v-mem", "full-context", "no-memory", "published"]
+Kind = Literal[
+    "v-mem",
+    "full-context",
+    "no-memory",
+    "omni",
+    "omni-verbatim",
+    "murag",
+    "a-mem",
+    "published",
+]
 Changes = Mapping[Literal["units", "retrieval", "answer", "encoders"], Mapping[str, Any]]
 
 
@@ -50,6 +59,7 @@ class SystemRow(_Checked):
         kind: What builds and answers; `published` is known by its published figures alone.
         settings: The named settings that it starts from.
         changes: The settings that it has otherwise, by section.
+        options: What its kind has settings of its own for; `registry.py` names their class.
         stands_for: The places in the paper's tables that it gives figures for.
         oracle: It sees reference, category and evidence; only rows labelled so get them.
     """
@@ -59,6 +69,7 @@ class SystemRow(_Checked):
     kind: Kind = "v-mem"
     settings: str = "paper"
     changes: Changes = Field(default_factory=dict)
+    options: Mapping[str, Any] = Field(default_factory=dict)
     stands_for: tuple[StandsFor, ...] = ()
     oracle: bool = False
 

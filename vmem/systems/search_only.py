@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from vmem.errors import ConfigError
+from vmem.oracle import refuse_oracle
 from vmem.ports import BuildCost, MemorySystem, Oracle, System
-from vmem.systems.oracle import refuse_oracle
 from vmem.types import Answer, Dialogue, Query, Retrieval
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from vmem.build import unit_tables
 from vmem.config import RetrievalSettings, Settings
 from vmem.memory import EncodedUnits, encode_rounds
+from vmem.oracle import refuse_oracle
 from vmem.pipeline import Parts, ask, retrieve
 from vmem.ports import BuildCost, MemorySystem, Oracle, SearchableMemory
 from vmem.rounds import to_units
 from vmem.stores.hot import HotMemory
-from vmem.systems.oracle import refuse_oracle
 from vmem.types import (
     SPARSE_SIGNALS,
     TEXT_SIGNALS,
