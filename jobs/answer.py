@@ -13,7 +13,7 @@ from vmem.build import make_parts
 from vmem.config import Settings, load_settings
 from vmem.config import replace as replace_settings
 from vmem.encoders.once import TextsOnce, pictures_once
-from vmem.errors import BudgetError, StoreError, VmemError
+from vmem.errors import BudgetError, ModelUnusableError, StoreError, VmemError
 from vmem.llm.ledger import Call, calls_heard
 from vmem.metrics.retrieval import evidence_scores, gold_rounds
 from vmem.pipeline import Parts
@@ -23,7 +23,7 @@ from vmem.systems.rows import SystemRow
 from vmem.systems.search_only import SearchOnly
 from vmem.types import Answer, Benchmark, Dialogue, Question
 
-FATAL = (BudgetError, StoreError)
+FATAL = (BudgetError, StoreError, ModelUnusableError)
 """What ends a stage: no question's own failure."""
 
 

@@ -22,6 +22,7 @@ pickling between processes::
     └── ModelError            a language model failed
         ├── ModelUnavailableError the server cannot be reached or keeps refusing
         │   └── ModelTimeoutError     it gave no reply in time
+        ├── ModelUnusableError    no call can succeed: the key, the model's name, a server gone
         └── ModelFormatError      the reply is not of the form asked for
 """
 
@@ -103,6 +104,10 @@ class ModelUnavailableError(ModelError):
 
 class ModelTimeoutError(ModelUnavailableError):
     """The model gave no reply in time."""
+
+
+class ModelUnusableError(ModelError):
+    """No call of the model can succeed until somebody mends what the sentence names."""
 
 
 class ModelFormatError(ModelError):

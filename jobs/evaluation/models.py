@@ -12,10 +12,13 @@ from vmem.config import ModelSettings, Settings
 from vmem.errors import ConfigError
 from vmem.llm.budget import SELF_HOSTED, Budget, load_prices
 from vmem.llm.cache import ReplyCache
+from vmem.llm.given_up import GivenUpChat
 from vmem.llm.ledger import Call, Ledger
 from vmem.llm.metered import MeteredChat
 
 LEDGER, REPLIES = "ledger.jsonl", "replies.db"
+PATIENCE = 10
+"""Calls in a row, or twice as many as go on at once, after which a server is held to be gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +51,7 @@ class Models:
             raise ConfigError(f"{plan.name} is no model: llm.provider is none")
         own = plan.self_hosted or plan.llm.provider in {"llama_cpp", "fake"}
         return MeteredChat(
-            chat,
+            GivenUpChat(chat, max(PATIENCE, 2 * plan.concurrency)),
             self.cache,
             server=server_name(plan.llm),
             concurrency=plan.concurrency,

@@ -8,7 +8,13 @@ from email.utils import parsedate_to_datetime
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from tenacity import RetryCallState, wait_exponential, wait_random
 
-from vmem.errors import ModelError, ModelFormatError, ModelTimeoutError, ModelUnavailableError
+from vmem.errors import (
+    ModelError,
+    ModelFormatError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    ModelUnusableError,
+)
 
 LONGEST_WAIT_S = 120.0
 """A server that asks for a longer pause with Retry-After is not waited for."""
@@ -74,13 +80,14 @@ class Sentences:
         if _is_passing(status):
             words = f"keeps refusing (HTTP {status}): try later, or ask less at once"
             return ModelUnavailableError(f"{self.where} {words}")
-        if status in {401, 403}:
-            words = f"rejects the key (HTTP {status}): set VMEM_LLM__API_KEY"
-        elif status == 404:
+        if status == 404:
             words = "is not known there: check llm.model, llm.base_url"
-        else:
-            words = f"rejects the request (HTTP {status}): {why}"
-        return ModelError(f"{self.where} {words}")
+            return ModelUnusableError(f"{self.where} {words}")
+        if status in {401, 403}:
+            words = f"{self.where} rejects the key (HTTP {status}): set VMEM_LLM__API_KEY"
+            # Where a server moderates requests, 403 is about one of them.
+            return ModelUnusableError(words) if status == 401 else ModelError(words)
+        return ModelError(f"{self.where} rejects the request (HTTP {status}): {why}")
 
     def _why(self, error: APIError) -> str:
         """The first line of the server's own words; some servers repeat the key in them."""

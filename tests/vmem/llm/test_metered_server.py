@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[str, int]] = {
     "silent once": ("ChatReply", 2),
     "silent always": ("ModelTimeoutError", 3),
     "400": ("ModelError", 1),
-    "401": ("ModelError", 1),
+    "401": ("ModelUnusableError", 1),
     "broken json": ("ModelFormatError", 1),
     "no completion": ("ModelFormatError", 1),
     "odd completion": ("ModelFormatError", 1),
