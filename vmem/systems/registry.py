@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from vmem.baselines.amem import AMem
+from vmem.baselines.amem_writing import AMemOptions
 from vmem.baselines.full_context import FullContext, FullContextOptions
 from vmem.baselines.options import Options, read_options
 from vmem.config import Settings
@@ -16,10 +18,12 @@ FACTORIES: Mapping[str, Callable[..., System]] = {
     "v-mem": VMem,
     "full-context": FullContext,
     "no-memory": partial(FullContext, shows_all=False),
+    "a-mem": AMem,
 }
 
 OPTIONS: Mapping[str, type[Options]] = {
     "full-context": FullContextOptions,
+    "a-mem": AMemOptions,
 }
 """What rows of a kind set in `options`; other kinds have none."""
 
