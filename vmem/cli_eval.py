@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from jobs.evaluation.plan import EXCLUDED
 from jobs.retrieval import Outcome, evaluate, read_run
-from vmem import cli_runs
+from vmem import cli_runs, cli_show
 from vmem.build import without_image_lane
 from vmem.cli_data import AsJson, BenchmarkName, DataFolder
 from vmem.config import Encoders, Settings, load_settings
@@ -159,3 +159,4 @@ def _scored(outcome: Outcome) -> ScoredQuestion:
 
 eval_app.command("run")(cli_runs.run)
 eval_app.command("tables")(cli_runs.tables)
+eval_app.command("show")(cli_show.show)
