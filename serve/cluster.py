@@ -180,6 +180,13 @@ async def _nodes() -> list[str]:
 
 async def _call(call: Callable[[], Awaitable[T]]) -> T:
     """Call a replica, again where it died: Serve starts another."""
+    try:
+        return await _once(call)
+    except UnavailableError:
+        return await _retry(call)
+
+
+async def _retry(call: Callable[[], Awaitable[T]]) -> T:
     retrying = AsyncRetrying(
         retry=retry_if_exception_type(UnavailableError),
         stop=stop_after_delay(RECOVERY_S),

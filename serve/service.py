@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from vmem.ports import Vectors
 from vmem.stores.catalogue import Appended, MemoryInfo
@@ -48,6 +49,20 @@ class Found:
     retrieval: Retrieval
     rounds: Mapping[int, Round]
     version: int
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # noqa: ANN401
+        """Go between processes as JSON: 150 small objects one by one take 4 times as long."""
+        try:
+            return _read_found, (_FOUND.dump_json(self),)
+        except PydanticSerializationError:  # half a surrogate pair is no JSON
+            return object.__reduce_ex__(self, protocol)
+
+
+_FOUND = TypeAdapter(Found)
+
+
+def _read_found(data: bytes) -> Found:
+    return _FOUND.validate_json(data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ STAGE_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 TOKENS_PER_S = (1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 400.0)
 """From a model of billions of weights on CPUs to a small one on a GPU."""
 KEEP_S = 1.0
-"""Seconds between two times that a gauge's value is told: Ray reports as often at most."""
+"""Seconds between two times that gauges tell their values: Ray reports as often at most."""
 BATCH = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
@@ -65,12 +65,11 @@ class _KeptGauge:
                 _KeptGauge._keeper.start()
 
     def set(self, value: float, **labels: str) -> None:
-        """Show a value from now on."""
+        """Show a value from the keeper's next round on; many calls set it several times."""
         self._values[tuple(labels.items())] = value
-        self._gauge.set(value, labels)
 
-    def repeat(self) -> None:
-        """Set every value again."""
+    def tell(self) -> None:
+        """Set every value, anew where it is the same."""
         for labels, value in list(self._values.items()):
             self._gauge.set(value, dict(labels))
 
@@ -81,7 +80,7 @@ class _KeptGauge:
             with cls._lock:
                 gauges = list(cls._all)
             for gauge in gauges:
-                gauge.repeat()
+                gauge.tell()
 
 
 class _Bounded:

@@ -76,6 +76,16 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return recorded
 
 
+@pytest.fixture
+def each_set_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gauges tell every value that is set, where else their keeper tells the last one."""
+
+    def told(self: Any, value: float, **labels: str) -> None:
+        self._gauge.set(value, labels)
+
+    monkeypatch.setattr(serve.telemetry._KeptGauge, "set", told)
+
+
 @pytest.fixture(scope="session")
 def expressions() -> dict[str, str]:
     """Every PromQL expression of the dashboard and of the rules, by where it stands."""

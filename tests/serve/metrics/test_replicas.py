@@ -25,7 +25,7 @@ from vmem.ports import ChatRequest, Vectors
 from vmem.rounds import exchange
 from vmem.types import Answer, Image, Query, Round
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_set_told")]
 
 PICTURE = Query(text="Which picture shows a tent?")
 LOG = ("vmem_memories", "vmem_rounds")
@@ -34,11 +34,6 @@ LOG = ("vmem_memories", "vmem_rounds")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(autouse=True)
-def _each_value_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.telemetry._KeptGauge.repeat", lambda _: None)
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_refusals_do_not_make_the_service_look_fast(recorded: Any) -> None:
     assert recorded.total("vmem_requests", status="429") == 1
 
 
+@pytest.mark.usefixtures("each_set_told")
 def test_running_totals_become_increments(recorded: Any) -> None:
     metrics = RetrieverMetrics()
     metrics.cache(hits=0, misses=1, extensions=0, memories=1, units=10)
@@ -133,6 +134,7 @@ def test_an_anchor_that_is_off_is_no_failure(recorded: Any) -> None:
     assert recorded.of("vmem_model_failures") == []
 
 
+@pytest.mark.usefixtures("each_set_told")
 def test_calls_are_counted_while_they_last_and_however_they_end(recorded: Any) -> None:
     metrics = WriterMetrics()
     with metrics.call(), pytest.raises(KeyError), metrics.call():
@@ -157,16 +159,16 @@ def test_an_append_that_changes_nothing_counts_as_a_group(recorded: Any) -> None
     assert [value for value, _ in recorded.of("vmem_append_batch_requests")] == [2, 1]
 
 
-def test_a_gauge_is_told_again_with_its_last_values(recorded: Any) -> None:
+def test_a_gauge_is_told_with_its_last_values(recorded: Any) -> None:
     import serve.telemetry
 
     metrics = ApiMetrics()
     metrics.under_way("search", 3)
     metrics.under_way("answer", 1)
     metrics.under_way("search", 2)
-    recorded.told.clear()
+    assert recorded.told == []
     for gauge in list(serve.telemetry._KeptGauge._all):
-        gauge.repeat()
+        gauge.tell()
     assert sorted(recorded.told, key=str) == [
         ("vmem_requests_under_way", 1, {"kind": "answer"}),
         ("vmem_requests_under_way", 2, {"kind": "search"}),
