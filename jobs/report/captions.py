@@ -1,5 +1,6 @@
 """What a table's caption says of the figures: what made ours, and what the paper notes."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -73,7 +74,8 @@ def _run(run: Mapping[str, Any]) -> str:
         said = [f"{n} ({models[n]})" if models.get(n, n) != n else n for n in names]
         return ", ".join(said) or "none"
 
-    data = _data(run.get("data", {}), run.get("benchmarks", {}))
+    changes = {one["name"]: one.get("changes") for one in plan.get("benchmarks", ())}
+    data = _data(run.get("data", {}), run.get("benchmarks", {}), changes)
     return (
         f"Run {run['name']}: base settings {plan.get('settings', 'unknown')}; backbones"
         f" {listed('backbones')}; judges {listed('judges')}; {_prompts(run.get('prompts', {}))};"
@@ -91,10 +93,14 @@ def _prompts(prompts: Mapping[str, Any]) -> str:
     return f"judge prompts: {', '.join(said) or 'none'}"
 
 
-def _data(data: Mapping[str, Any], benchmarks: Mapping[str, Any]) -> str:
+def _data(
+    data: Mapping[str, Any], benchmarks: Mapping[str, Any], changes: Mapping[str, Any]
+) -> str:
+    """By benchmark its digest, its size, and what a plan changes on it."""
     said = []
     for name, digest in sorted(data.items()):
         counts = benchmarks.get(name, {})
         asked = "".join(f", {counts[w]:,} {w}" for w in ("dialogues", "questions") if w in counts)
-        said.append(f"{name} ({str(digest)[:8]}{asked})")
+        changed = f", with {json.dumps(changes[name])}" if changes.get(name) else ""
+        said.append(f"{name} ({str(digest)[:8]}{asked}{changed})")
     return f"data: {', '.join(said) or 'unknown'}"

@@ -75,6 +75,12 @@ class MergedRuns:
             key = (one["benchmark"], one["backbone"], one["system"], one["base"], one["score"])
             self.comparisons.setdefault(key, one)
 
+    def left_out(self, system: str | None) -> str:
+        """Why a plan leaves a system out; empty where none says."""
+        plans = [run.get("plan", {}) for run in self.runs]
+        reasons = [plan.get("left_out", {}).get(system or "", "") for plan in plans]
+        return next(filter(None, reasons), "")
+
     def cell(self, benchmark: str, system: str | None, backbone: str) -> Cell | None:
         """A cell, or None where it was not run."""
         return self.cells.get((benchmark, system or "", backbone))

@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jobs.report.captions import score_caption
-from jobs.report.evidence_lines import WITH_EVIDENCE, evidence_lines
+from jobs.report.evidence_lines import (
+    NEEDS_MODEL,
+    WITH_EVIDENCE,
+    evidence_lines,
+    evidence_notes,
+    unrun_mark,
+)
 from jobs.report.merged_runs import PRIMARY_KIND, Cell, MergedRuns, Source
 from jobs.report.published import Places, PublishedTable
 from jobs.report.score_entries import (
@@ -21,6 +27,7 @@ from jobs.report.score_entries import (
 from jobs.report.table_formats import NOTHING, Entry, Grid, Line
 
 NUMBERS = (1, 2, 3, 7, 9, 10, 11, 12, 13, 14)
+NOT_JUDGED = Entry(mark="not judged")
 WITH_OWN_SYSTEMS = (1, 2, 7, 9, 10)
 """Tables that compare systems, and so have rows for those that the paper does not know."""
 
@@ -38,7 +45,7 @@ def score_grid(table: PublishedTable, merged: MergedRuns, places: Places) -> Gri
         lines += _lines(table, row, merged, places)
     return table.grid(
         lines=tuple(lines),
-        caption=score_caption(table, merged, places),
+        caption=(*score_caption(table, merged, places), *evidence_notes(table, merged)),
     )
 
 
@@ -96,10 +103,25 @@ def _lines(table: PublishedTable, row: Row, merged: MergedRuns, places: Places) 
             )
             lines.append(Line(keys=keys, figure=_said("difference", source), entries=less))
     if not sources:
-        lines.append(Line(keys=keys, figure="ours", entries=(NOT_RUN,) * len(table.columns)))
+        entries = tuple(_unrun(table, row, merged, systems[name]) for name in table.columns)
+        lines.append(Line(keys=keys, figure="ours", entries=entries))
     if table.number in WITH_EVIDENCE:
         lines += evidence_lines(table, row, systems, merged)
     return lines
+
+
+def _unrun(table: PublishedTable, row: Row, merged: MergedRuns, system: str | None) -> Entry:
+    """Why there is no score of a model's answers."""
+    benchmark, published = benchmark_of(table, row), row.get("backbone") or table.backbone
+    cells = [
+        cell
+        for backbone in merged.backbones(benchmark)
+        if merged.belongs(backbone, published)
+        and (cell := merged.cell(benchmark, system, backbone))
+    ]
+    if not cells:
+        return unrun_mark(merged, system)
+    return NOT_JUDGED if any(cell["answered_by_model"] for cell in cells) else NEEDS_MODEL
 
 
 def _said(what: str, source: Source) -> str:

@@ -46,7 +46,8 @@ def test_a_judges_mean_is_overall_and_by_category_case_and_dialogue(run) -> None
     # Two dialogues of equal size: a resample's mean is between the two.
     assert score["overall"]["by_dialogue"] == [min(by_dialogue.values()), max(by_dialogue.values())]
     assert {n: g["mean"] for n, g in score["category"].items()} == {"TTL": 0.25, "VR": 1.0}
-    assert score["case"]["image+text->text"] == {"mean": 0.0, "questions": 1}
+    one = {"mean": 0.0, "questions": 1, "by_question": [0.0, 0.0], "by_dialogue": None}
+    assert score["case"]["image+text->text"] == one
     assert score["case_and_category"]["text->text|TTL"]["mean"] == 0.5
     assert judged["levels"] == {"0": 1, "0.5": 1, "1": 2}
 

@@ -174,7 +174,7 @@ def test_a_run_without_a_model_fills_evidence_recall_and_no_judge_score(run) -> 
         run.add(records, system=system)
     finish(run)
     rows = rows_of(3, run.folder)
-    assert found(rows, "ours", configuration="vanilla")["VS"]["mark"] == "not run"
+    assert found(rows, "ours", configuration="vanilla")["VS"]["mark"] == "needs a model"
     evidence = "evidence R@12: mem-gallery, small"
     assert found(rows, evidence, configuration="vanilla")["VS"]["value"] == "0.25"
     assert found(rows, evidence, configuration="routing")["overall"]["value"] == "0.5"
@@ -187,7 +187,7 @@ def test_places_whose_pictures_are_not_there_are_marked(run) -> None:
     records = [run.record(0, **pictured), run.record(1), run.record(2), run.record(3)]
     run.add([*records], system="vanilla")
     finish(run)
-    evidence = found(rows_of(3, run.folder), "evidence", configuration="vanilla")
+    evidence = found(rows_of(3, run.folder), "evidence R@12", configuration="vanilla")
     assert evidence["TTL"]["mark"] == "needs pictures"
     assert evidence["overall"]["value"] == "1.0"
     assert evidence["overall"]["mark"] == "1 of 4 without their picture"
@@ -368,6 +368,8 @@ def test_a_model_that_cannot_see_leaves_a_value_and_its_mark(run) -> None:
     blind = ("image keywords off: small cannot see images",)
     run.add([run.record(0, category="VS", notes=blind), run.record(1, category="VS")])
     finish(run)
-    evidence = found(rows_of(3, run.folder), "evidence", configuration="generated anchor")["VS"]
+    evidence = found(rows_of(3, run.folder), "evidence R@12", configuration="generated anchor")[
+        "VS"
+    ]
     mark = "1 of 2 without the model that they call for"
     assert (evidence["value"], evidence["mark"]) == ("1.0", mark)
