@@ -134,7 +134,8 @@ def _tokens(seen: SeenQuestion) -> str:
     costs = list(seen.record.cost.items())
     costs += [(said_by(verdict), verdict.line.cost) for verdict in seen.verdicts]
     return "\n".join(
-        f"{role}: {cost.calls:,} call{'' if cost.calls == 1 else 's'}, {cost.prompt_tokens:,} + {cost.completion_tokens:,} tokens,"
+        f"{role}: {cost.calls:,} call{'' if cost.calls == 1 else 's'},"
+        f" {cost.prompt_tokens:,} + {cost.completion_tokens:,} tokens,"
         f" {cost.seconds:.2f} s" + (f", {cost.failed:,} failed" if cost.failed else "")
         for role, cost in costs
     )
