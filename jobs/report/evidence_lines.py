@@ -22,6 +22,8 @@ from jobs.report.table_formats import Entry, Line
 WITH_EVIDENCE = (3, 11, 12, 13, 14)
 """Tables whose places that need no language model are also filled by evidence recall."""
 MEASURES = {"recall@12": "R@12", "recall+neighbours": "in context"}
+OF_CONTEXTS = (12, 13)
+"""Tables whose rows rank alike: only what they show tells them apart."""
 GENERATED = ("generated anchor", "hypothetical caption", "image keywords")
 """Rows about what a model writes; all others can be compared with the question as it is."""
 LACKS = {"picture": "without their picture", "model": "without the model that they call for"}
@@ -30,9 +32,9 @@ MEANING = (
     "Lines of evidence stand in the places of judge scores: the share of a question's gold evidence"
     " rounds among the first 12 items ranked (R@12; at the unit level an item is a unit), or"
     " anywhere in the context (in context: neighbours count, and a round of which one unit is"
-    " shown). Questions without evidence are in none of them, so that AR is not. Intervals are over"
-    " questions; those over dialogues are in statistics.json. An average over all questions stands"
-    " where a benchmark lacks the table's dialogues."
+    " shown). Questions without evidence, such as all of AR, are in none of them. Intervals are"
+    " over questions; those over dialogues are in statistics.json. An average over all questions"
+    " stands where a benchmark lacks the table's dialogues."
 )
 NO_MODEL = (
     "Where nothing answers, captions are searched with the question as it is and no keywords are"
@@ -60,6 +62,8 @@ def evidence_lines(
             if not any(merged.cell(benchmark, name, backbone) for name in named):
                 continue
             for score, said in MEASURES.items():
+                if table.number in OF_CONTEXTS and score == "recall@12":
+                    continue
                 measure = _evidence(table, row, merged, (benchmark, backbone), score)
                 entries = filled(table, row, systems, measure)
                 entries = _sure(table, row, systems, entries, merged, (benchmark, backbone, score))
