@@ -58,6 +58,29 @@ async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Mo
             await chat.close()
 
 
+def reopen_failed(plan: Plan, run: RunFolder) -> int:
+    """Reopen finished files of answers that hold errors, without those lines.
+
+    Returns:
+        Questions that are to be asked anew.
+
+    Raises:
+        DataError: A line cannot be read.
+        StoreError: A file cannot be written.
+    """
+    return sum(_reopen(run, cell) for cell in plan.cells())
+
+
+def _reopen(run: RunFolder, cell: Cell) -> int:
+    answers, timings = run.answers(cell), run.timings(cell)
+    records = answers.read() if answers.finished else []
+    failed = {record.question_id for record in records if record.error is not None}
+    if failed:  # the answers last: a crash before leaves them finished, and this is done anew
+        timings.reopen(lambda line: line.question_id not in failed)
+        answers.reopen(lambda record: record.question_id not in failed)
+    return len(failed)
+
+
 def _parts(settings: Settings, made: dict[str, Parts], *, once: bool) -> Parts:
     """Encoders are loaded once, whatever systems share them.
 

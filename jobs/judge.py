@@ -1,8 +1,11 @@
 """Stage 2: judges score answers, and wrong answers planted on purpose."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -29,6 +32,12 @@ class _Item:
     reference: str
     answer: str
 
+    @property
+    def digest(self) -> str:
+        """What tells whether a judgement is of this question, reference and answer."""
+        held = json.dumps([self.question, self.reference, self.answer])
+        return hashlib.sha256(held.encode()).hexdigest()[:16]
+
 
 def kinds_of(benchmark: str) -> tuple[JudgeKind, ...]:
     """What judges are asked for on a benchmark."""
@@ -48,53 +57,98 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
     settings = load_settings(plan.settings)
     chat = models.make(judge, settings)
     try:
-        for benchmark in plan.benchmarks:
-            references = _corrected(benchmark)
-            for kind in kinds_of(benchmark.name):
-                prompts = JudgePrompts(settings.prompts, benchmark.data)
-                asked = Judge(chat, prompts, kind, max_tokens=judge.max_tokens)
-                for cell in _cells(plan, benchmark):
-                    file = run.judgements(f"{cell}.{judge.name}.{kind}")
-                    if not file.finished:
-                        await _judge_items(asked, judge, file, _answers(run, cell))
-                    again = run.corrected(f"{cell}.{judge.name}.{kind}")
-                    if references and not again.finished:
-                        await _judge_items(asked, judge, again, _answers(run, cell, references))
-                planted = run.planted(f"{benchmark.name}.{judge.name}.{kind}")
-                if judge.planted and not planted.finished:
-                    items = _planted(benchmark, judge.planted, plan.seed)
-                    await _judge_items(asked, judge, planted, items)
+        for part in _parts(plan, judge, run):
+            if not part.file.finished:
+                prompts = JudgePrompts(settings.prompts, part.benchmark.data)
+                asked = Judge(chat, prompts, part.kind, max_tokens=judge.max_tokens)
+                await _judge_items(asked, judge, part.file, part.items())
         return chat.name
     finally:
         await chat.close()
 
 
 def judgements_planned(plan: Plan, run: RunFolder) -> int:
-    """Judgements of answers that all judges give in all, those by corrected gold among them.
+    """Judgements that all judges give in all, of answers and of planted ones.
 
     Raises:
         DataError: An answer file is not finished, or a file of corrections cannot be used.
     """
-    found = 0
-    for benchmark in plan.benchmarks:
-        references = _corrected(benchmark)
-        for cell in _cells(plan, benchmark):
-            answers = len(_answers(run, cell))
-            if references:
-                answers += len(_answers(run, cell, references))
-            found += answers * len(kinds_of(benchmark.name))
-    return found * sum(judge.repetitions for judge in plan.judges)
+    return sum(
+        len(part.items()) * judge.repetitions
+        for judge in plan.judges
+        for part in _parts(plan, judge, run)
+    )
 
 
 def judgement_files(plan: Plan, run: RunFolder) -> list[StageFile[Judgement]]:
     """The files that hold them."""
-    names = [
-        f"{cell}.{judge.name}.{kind}"
-        for cell in plan.cells()
+    return [part.file for judge in plan.judges for part in _parts(plan, judge, run)]
+
+
+def reopen_judgements(plan: Plan, run: RunFolder, *, failed: bool) -> int:
+    """Reopen finished files whose answers or references are others by now.
+
+    Args:
+        plan: What is run.
+        run: Its folder.
+        failed: Reopen those with errors as well.
+
+    Returns:
+        Judgements that are to be asked for anew.
+
+    Raises:
+        DataError: An answer file is not finished, or a line cannot be read.
+    """
+    return sum(
+        _reopen(part, judge, failed=failed)
         for judge in plan.judges
-        for kind in kinds_of(cell.benchmark)
-    ]
-    return [*map(run.judgements, names), *map(run.corrected, names)]
+        for part in _parts(plan, judge, run)
+        if part.file.finished
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One file of one judge, and what it is to judge."""
+
+    benchmark: BenchmarkPlan
+    kind: JudgeKind
+    file: StageFile[Judgement]
+    items: Callable[[], list[_Item]]
+
+
+def _parts(plan: Plan, judge: JudgePlan, run: RunFolder) -> Iterator[_Part]:
+    for benchmark in plan.benchmarks:
+        references = _corrected(benchmark)
+        for kind in kinds_of(benchmark.name):
+            for cell in _cells(plan, benchmark):
+                name = f"{cell}.{judge.name}.{kind}"
+                files = {run.judgements(name): partial(_answers, run, cell)}
+                if references:
+                    files[run.corrected(name)] = partial(_answers, run, cell, references)
+                for file, items in files.items():
+                    yield _Part(benchmark=benchmark, kind=kind, file=file, items=items)
+            if judge.planted:
+                yield _Part(
+                    benchmark=benchmark,
+                    kind=kind,
+                    file=run.planted(f"{benchmark.name}.{judge.name}.{kind}"),
+                    items=partial(_planted, benchmark, judge.planted, plan.seed),
+                )
+
+
+def _reopen(part: _Part, judge: JudgePlan, *, failed: bool) -> int:
+    items = {item.id: item for item in part.items()}
+    order, lines = _order(items, judge), part.file.read()
+    good = {
+        judgement_key(line)
+        for line in lines
+        if _is_of(line, items) and (line.error is None or not failed)
+    }
+    good &= set(order)
+    if len(good) < max(len(order), len(lines)):
+        part.file.reopen(lambda line: judgement_key(line) in good)
+    return len(order) - len(good)
 
 
 def _cells(plan: Plan, benchmark: BenchmarkPlan) -> Iterator[Cell]:
@@ -148,12 +202,24 @@ def _planted(benchmark: BenchmarkPlan, sample: int, seed: int) -> list[_Item]:
     ]
 
 
+def _order(items: Iterable[str], plan: JudgePlan) -> list[tuple[str, int]]:
+    return [(item, repetition) for item in items for repetition in range(plan.repetitions)]
+
+
+def _is_of(line: Judgement, items: Mapping[str, _Item]) -> bool:
+    """Whether a judgement is of what is to be judged now; a line without a digest is believed."""
+    item = items.get(line.question_id)
+    return item is not None and line.digest in {None, item.digest}
+
+
 async def _judge_items(
     judge: Judge, plan: JudgePlan, file: StageFile[Judgement], items: Sequence[_Item]
 ) -> None:
-    done = {judgement_key(line) for line in file.read() if line.error is None}
-    order = [(item.id, repetition) for item in items for repetition in range(plan.repetitions)]
     by_id = {item.id: item for item in items}
+    order = _order(by_id, plan)
+    done = {
+        judgement_key(line) for line in file.read() if line.error is None and _is_of(line, by_id)
+    }
     places = asyncio.Semaphore(plan.concurrency)
 
     async def ask(item: _Item, repetition: int) -> None:
@@ -189,4 +255,5 @@ async def _judged(judge: Judge, item: _Item, repetition: int) -> Judgement:
         error=said,
         asks=asks,
         cost=cost_of(calls),
+        digest=item.digest,
     )

@@ -146,6 +146,8 @@ class Judgement:
         error: `CLASS: SENTENCE`, or None.
         asks: Times it was asked: 2 where its first reply could not be read.
         cost: What the calls took.
+        digest: Of the question, the reference and the answer that were judged, so that judgements
+            of other ones are known; None in lines of older runs.
     """
 
     question_id: str
@@ -156,3 +158,4 @@ class Judgement:
     error: str | None
     asks: int
     cost: ModelCost
+    digest: str | None = None
