@@ -11,10 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.schema import CreateTable
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from vmem.errors import StoreBusyError, StoreError
@@ -24,18 +20,20 @@ from vmem.types import Usage
 BUSY_TIMEOUT_S = 30.0
 """Seconds to wait for another process that writes."""
 
-_REPLIES = sa.Table(
-    "replies",
-    sa.MetaData(),
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("role", sa.Text, nullable=False),
-    sa.Column("text", sa.JSON, nullable=False),  # half a surrogate pair is no text to SQLite
-    sa.Column("finish_reason", sa.Text, nullable=False),
-    sa.Column("prompt_tokens", sa.Integer, nullable=False),
-    sa.Column("completion_tokens", sa.Integer, nullable=False),
-    sa.Column("seconds", sa.Float, nullable=False),
-    sa.Column("kept_at", sa.Text, nullable=False),
+_TABLE = """
+CREATE TABLE IF NOT EXISTS replies (
+    key VARCHAR(64) NOT NULL PRIMARY KEY,
+    role TEXT NOT NULL,
+    text JSON NOT NULL, -- half a surrogate pair is no text to SQLite
+    finish_reason TEXT NOT NULL,
+    prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL,
+    seconds FLOAT NOT NULL,
+    kept_at TEXT NOT NULL
 )
+"""
+_INSERT = "INSERT INTO replies VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_SELECT = "SELECT * FROM replies WHERE key = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +84,9 @@ def reply_key(request: ChatRequest, *, server: str, model: str, repetition: int)
 class ReplyCache:
     """Replies by key in one SQLite file; safe for several threads and processes.
 
+    The driver is used as it is: a reply is looked up in some microseconds, so that an event loop
+    may do it by itself.
+
     Args:
         path: The file, on a local disk; it and its folder are made where they are missing.
 
@@ -97,20 +98,14 @@ class ReplyCache:
         self._path = path
         self._pending: list[_Pending] = []
         self._taking = threading.Lock()
+        self._reading = threading.Lock()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="reply-cache")
         with self._told("be opened"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Transactions are begun where they are needed: the driver would begin them late.
-            self._engine = sa.create_engine(
-                sa.URL.create("sqlite", database=str(path)),
-                isolation_level="AUTOCOMMIT",
-                hide_parameters=True,
-                max_overflow=-1,  # as many connections as threads ask at once
-                connect_args={"timeout": BUSY_TIMEOUT_S},
-            )
-            sa.event.listen(self._engine, "connect", _set_up)
-            with self._engine.connect() as connection:
-                connection.execute(CreateTable(_REPLIES, if_not_exists=True))
+            # One that reads never waits for one that writes.
+            self._reads = _connect(path)
+            self._writes = _connect(path)
+            self._writes.execute(_TABLE)
 
     def get(self, key: str) -> KeptReply | None:
         """The reply kept under a key, or None.
@@ -118,9 +113,8 @@ class ReplyCache:
         Raises:
             StoreError: The file cannot be read.
         """
-        query = sa.select(_REPLIES).where(_REPLIES.c.key == key)
-        with self._told("be read"), self._engine.connect() as connection:
-            row = connection.execute(query).mappings().first()
+        with self._told("be read"), self._reading:
+            row = self._reads.execute(_SELECT, (key,)).fetchone()
         return None if row is None else _from_row(row)
 
     def put(self, key: str, kept: KeptReply) -> Future[KeptReply]:
@@ -143,7 +137,9 @@ class ReplyCache:
     def close(self) -> None:
         """Wait for what is being written, and close all connections."""
         self._writer.shutdown()
-        self._engine.dispose()
+        with self._reading:
+            self._reads.close()
+        self._writes.close()
 
     def _write_pending(self) -> None:
         with self._taking:
@@ -151,74 +147,86 @@ class ReplyCache:
         if not batch:  # an earlier turn took it along
             return
         try:
-            held = self._write({key: kept for key, kept, _ in reversed(batch)})
+            held = self._write([(key, kept) for key, kept, _ in batch])
         except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for
             for _, _, future in batch:
                 future.set_exception(error)
             return
-        for key, _, future in batch:
-            future.set_result(held[key])
+        for (_, _, future), kept in zip(batch, held, strict=True):
+            future.set_result(kept)
 
-    def _write(self, replies: dict[str, KeptReply]) -> dict[str, KeptReply]:
+    def _write(self, replies: list[tuple[str, KeptReply]]) -> list[KeptReply]:
         """Keep replies, and read what is kept under their keys."""
-        rows = [_to_row(*item) for item in replies.items()]
-        query = sa.select(_REPLIES).where(_REPLIES.c.key.in_(replies))
-        with self._told("be written"), self._engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            connection.execute(insert(_REPLIES).on_conflict_do_nothing(), rows)
-            connection.exec_driver_sql("COMMIT")
-            held = connection.execute(query).mappings()
-            return {row["key"]: _from_row(row) for row in held}
+        with self._told("be written"), self._transaction() as connection:
+            connection.executemany(_INSERT, [_to_row(*item) for item in replies])
+            rows = [connection.execute(_SELECT, (key,)).fetchone() for key, _ in replies]
+        return [_from_row(row) for row in rows]
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._writes.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._writes
+            self._writes.execute("COMMIT")
+        except BaseException:
+            if self._writes.in_transaction:
+                self._writes.execute("ROLLBACK")
+            raise
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         try:
             yield
-        except (DBAPIError, sqlite3.Error, OSError) as error:
-            fault = error.orig if isinstance(error, DBAPIError) else error
+        except (sqlite3.Error, OSError) as error:
             words = f"the cache {self._path} could not {what}"
-            if _is_busy(fault):
+            if _is_busy(error):
                 raise StoreBusyError(
                     f"{words}: another process writes for too long; try again"
                 ) from error
-            raise StoreError(f"{words} ({fault}): check the disk, or name another file") from error
+            raise StoreError(f"{words} ({error}): check the disk, or name another file") from error
 
 
 def _is_busy(error: BaseException | None) -> bool:
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
-def _set_up(connection: Any, _: object) -> None:  # noqa: ANN401
-    # SQLite does not wait where two turn a new file to WAL at once: one is told it is busy.
-    waiting = Retrying(
-        retry=retry_if_exception(_is_busy),
-        stop=stop_after_delay(5.0),
-        wait=wait_random(0.0, 0.05),
-        reraise=True,
+def _connect(path: Path) -> sqlite3.Connection:
+    # Transactions are begun where they are needed: the driver would begin them late.
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
     )
-    waiting(connection.execute, "PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
+    try:
+        # SQLite does not wait where two turn a new file to WAL at once: one is told it is busy.
+        waiting = Retrying(
+            retry=retry_if_exception(_is_busy),
+            stop=stop_after_delay(5.0),
+            wait=wait_random(0.0, 0.05),
+            reraise=True,
+        )
+        waiting(connection.execute, "PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
-def _to_row(key: str, kept: KeptReply) -> dict[str, Any]:
-    usage = kept.reply.usage
-    return {
-        "key": key,
-        "role": usage.role,
-        "text": kept.reply.text,
-        "finish_reason": kept.reply.finish_reason,
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "seconds": kept.seconds,
-        "kept_at": kept.kept_at,
-    }
-
-
-def _from_row(row: sa.RowMapping) -> KeptReply:
-    usage = Usage(
-        role=row["role"],
-        prompt_tokens=row["prompt_tokens"],
-        completion_tokens=row["completion_tokens"],
+def _to_row(key: str, kept: KeptReply) -> tuple[Any, ...]:
+    usage, reply = kept.reply.usage, kept.reply
+    return (
+        key,
+        usage.role,
+        json.dumps(reply.text),
+        reply.finish_reason,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        kept.seconds,
+        kept.kept_at,
     )
-    reply = ChatReply(text=row["text"], usage=usage, finish_reason=row["finish_reason"])
-    return KeptReply(reply=reply, seconds=row["seconds"], kept_at=row["kept_at"])
+
+
+def _from_row(row: tuple[Any, ...]) -> KeptReply:
+    _, role, text, finish_reason, prompt_tokens, completion_tokens, seconds, kept_at = row
+    usage = Usage(role=role, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    reply = ChatReply(text=json.loads(text), usage=usage, finish_reason=finish_reason)
+    return KeptReply(reply=reply, seconds=seconds, kept_at=kept_at)

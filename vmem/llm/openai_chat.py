@@ -15,8 +15,6 @@ from openai import (
     BadRequestError,
     DefaultAsyncHttpxClient,
 )
-from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletion
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
 from vmem.config import ModelSettings
@@ -204,9 +202,11 @@ class OpenAIChat:
     async def _complete_once(self, body: dict[str, Any]) -> object:
         async with asyncio.timeout(self._settings.timeout_s):
             try:
-                return await self._client.chat.completions.create(**body)
+                # The client's own type of reply takes it a millisecond, and it checks nothing.
+                reply = await self._client.post("/chat/completions", body=body, cast_to=object)
             except (ValueError, RecursionError) as error:  # also JSON too deep, numbers too long
                 raise ModelFormatError(f"{self._where} answered with broken JSON") from error
+        return _from_text(reply) if isinstance(reply, str) else reply
 
     async def _start_once(self, body: dict[str, Any]) -> Pieces:
         """A reply with its first piece read: until then the call may be tried again."""
@@ -220,34 +220,41 @@ class OpenAIChat:
         return pieces
 
     def _reply(self, completion: object, role: str) -> ChatReply:
-        # The client checks nothing: a field may be missing or of any kind.
-        if not isinstance(completion, ChatCompletion) or not completion.choices:
-            raise self._no_completion()
-        try:
-            choice = completion.choices[0]
-            text = choice.message.content if choice.message else None
-            finish = choice.finish_reason if isinstance(choice.finish_reason, str) else None
-        except (AttributeError, TypeError, LookupError) as error:
-            raise self._no_completion() from error
+        match completion:  # a field may be missing or of any kind
+            case {"choices": [{"message": {**message}, **choice}, *_], **rest}:
+                text, finish = message.get("content"), choice.get("finish_reason")
+            case _:
+                raise self._no_completion()
         if text is not None and not isinstance(text, str):
             raise self._no_completion()
+        finish = finish if isinstance(finish, str) else None
         if not text or not text.strip():
             raise self._sentences.empty(role, finish)
-        usage = completion.usage if isinstance(completion.usage, CompletionUsage) else None
         return ChatReply(
-            text=text,
-            usage=Usage(
-                role=role,
-                prompt_tokens=_count(usage.prompt_tokens) if usage else 0,
-                completion_tokens=_count(usage.completion_tokens) if usage else 0,
-            ),
-            finish_reason=finish_reason(finish),
+            text=text, usage=_usage(role, rest.get("usage")), finish_reason=finish_reason(finish)
         )
 
     def _no_completion(self) -> ModelFormatError:
         return ModelFormatError(
             f"{self._where} answered with no chat completion: llm.base_url must end in /v1"
         )
+
+
+def _from_text(reply: str) -> object:
+    """What a reply holds that its header calls no JSON; it is JSON all the same, or none."""
+    try:
+        return json.loads(reply)
+    except (ValueError, RecursionError):
+        return reply
+
+
+def _usage(role: str, sent: object) -> Usage:
+    counts = sent if isinstance(sent, dict) else {}
+    return Usage(
+        role=role,
+        prompt_tokens=_count(counts.get("prompt_tokens")),
+        completion_tokens=_count(counts.get("completion_tokens")),
+    )
 
 
 def _count(sent: object) -> int:

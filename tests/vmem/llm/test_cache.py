@@ -101,9 +101,8 @@ def test_the_first_reply_stays(tmp_path: Path) -> None:
 def test_a_commit_reaches_the_disk(tmp_path: Path) -> None:
     """The pragmas that say so: 2 is FULL."""
     cache = ReplyCache(tmp_path / "replies.sqlite3")
-    with cache._engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    for pragma, value in (("synchronous", 2), ("journal_mode", "wal")):
+        assert cache._writes.execute(f"PRAGMA {pragma}").fetchone() == (value,)
     cache.close()
 
 

@@ -133,6 +133,12 @@ def test_a_call_is_sent_and_read() -> None:
     assert server.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
+def test_json_under_another_name_is_read() -> None:
+    plain = httpx2.Response(200, text=completion().text)
+    assert not plain.headers["content-type"].endswith("json")
+    assert Server([plain]).ask(request())[0].text == "Rome"
+
+
 @pytest.mark.parametrize(
     ("sent", "read"),
     [("stop", "stop"), ("length", "length"), ("content_filter", "other"), (["stop"], "other")],
