@@ -87,7 +87,7 @@ def make_manifest(plan: Plan) -> dict[str, Any]:
             )
             for row in plan.rows()
         },
-        "servers": {m.name: server_name(m.llm) for m in (*plan.backbones, *plan.judges)},
+        "servers": {m.name: server_name(m) for m in (*plan.backbones, *plan.judges)},
         "benchmarks": {one.name: _described(read_planned(one)) for one in plan.benchmarks},
         "data": {one.name: data_digest(one) for one in plan.benchmarks},
         "corrections": describe_corrections(plan.benchmarks),

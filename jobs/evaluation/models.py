@@ -3,20 +3,28 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
+
+from openai import DefaultAsyncHttpxClient
 
 from jobs.evaluation.plan import BudgetPlan, ModelPlan
 from jobs.evaluation.records import ModelCost
 from jobs.evaluation.run_folder import RunFolder
+from jobs.evaluation.served import VllmServer, served
 from vmem.build import make_chat
-from vmem.config import ModelSettings, Settings
+from vmem.config import Settings
 from vmem.errors import ConfigError
 from vmem.llm.budget import SELF_HOSTED, Budget, load_prices
 from vmem.llm.cache import ReplyCache
 from vmem.llm.given_up import GivenUpChat
 from vmem.llm.ledger import Call, Ledger
 from vmem.llm.metered import MeteredChat
+from vmem.llm.openai_chat import OpenAIChat
+from vmem.ports import ChatModel
 
-LEDGER, REPLIES = "ledger.jsonl", "replies.db"
+LEDGER, REPLIES, SERVED = "ledger.jsonl", "replies.db", "served"
+
+Model = TypeVar("Model", bound=ModelPlan)
 PATIENCE = 10
 """Calls in a row, or twice as many as go on at once, after which a server is held to be gone."""
 
@@ -46,14 +54,14 @@ class Models:
             ConfigError, ModelError: It cannot be reached or started.
             BudgetError: There is a budget in money, and its price is unknown.
         """
-        chat = make_chat(plan.settings(settings))
+        chat = _chat(plan, plan.settings(settings))
         if chat is None:
             raise ConfigError(f"{plan.name} is no model: llm.provider is none")
-        own = plan.self_hosted or plan.llm.provider in {"llama_cpp", "fake"}
+        own = plan.self_hosted or plan.serve or plan.llm.provider in {"llama_cpp", "fake"}
         return MeteredChat(
             GivenUpChat(chat, max(PATIENCE, 2 * plan.concurrency)),
             self.cache,
-            server=server_name(plan.llm),
+            server=server_name(plan),
             concurrency=plan.concurrency,
             budget=self.budget,
             ledger=self.ledger,
@@ -81,9 +89,34 @@ def open_models(run: RunFolder, budget: BudgetPlan) -> Iterator[Models]:
         cache.close()
 
 
-def server_name(llm: ModelSettings) -> str:
-    """A server's name, the same in every run: the embedded model's port changes."""
-    return llm.base_url or llm.provider
+@contextmanager
+def reached(plan: Model, run: RunFolder) -> Iterator[tuple[Model, VllmServer | None]]:
+    """A plan's model where it can be asked; one that the job serves lives in the with-block.
+
+    Yields:
+        The plan with an address, and the server if the job's own.
+
+    Raises:
+        ConfigError, ModelUnavailableError: It cannot be served, as `served` says.
+    """
+    if plan.serve is None:
+        yield plan, None
+        return
+    with served(plan.name, plan.serve, plan.llm, run.path / SERVED) as server:
+        yield plan.model_copy(update={"llm": server.llm}), server
+
+
+def server_name(plan: ModelPlan) -> str:
+    """A server's name, the same in every run: the port of what runs here changes."""
+    return plan.serve.server if plan.serve else plan.llm.base_url or plan.llm.provider
+
+
+def _chat(plan: ModelPlan, settings: Settings) -> ChatModel | None:
+    if plan.serve is None:
+        return make_chat(settings)
+    # A proxy named in the environment must not stand between this machine and itself.
+    http = DefaultAsyncHttpxClient(timeout=settings.llm.timeout_s, trust_env=False)
+    return OpenAIChat(settings.llm, http_client=http)
 
 
 def cost_of(calls: Sequence[Call]) -> ModelCost:

@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from jobs.evaluation.records import Cell
+from jobs.evaluation.served import ServePlan
 from vmem.config import (
     CONFIGS,
     ModelSettings,
@@ -75,6 +76,8 @@ class ModelPlan(_Section):
         api_key_variable: The variable of the environment that holds its key.
         concurrency: Calls at once.
         self_hosted: It runs on one's own machines, so that its calls cost nothing.
+        serve: The job serves it by vLLM: then `llm` has the provider `openai`, the model's name
+            in requests, and no address.
     """
 
     name: str = Field(pattern=NAME)
@@ -82,6 +85,15 @@ class ModelPlan(_Section):
     api_key_variable: str = "VMEM_LLM__API_KEY"
     concurrency: int = Field(default=8, ge=1)
     self_hosted: bool = False
+    serve: ServePlan | None = None
+
+    @model_validator(mode="after")
+    def _served_here_or_elsewhere(self) -> Self:
+        if self.serve and (self.llm.provider != "openai" or self.llm.base_url):
+            raise ValueError("what the job serves has llm.provider openai and no llm.base_url")
+        if self.serve and not self.llm.model:
+            raise ValueError("what the job serves needs a name for requests in llm.model")
+        return self
 
     @property
     def answers(self) -> bool:
@@ -89,8 +101,8 @@ class ModelPlan(_Section):
         return self.llm.provider != "none"
 
     def settings(self, base: Settings) -> Settings:
-        """Settings with this model, and its key."""
-        key = secret_variable(self.api_key_variable)
+        """Settings with this model, and its key; the job itself gives one to what it serves."""
+        key = self.llm.api_key if self.serve else secret_variable(self.api_key_variable)
         return replace_settings(base, llm={**dict(self.llm), "api_key": key})
 
 

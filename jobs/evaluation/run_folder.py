@@ -8,6 +8,7 @@
     RUN/judgements/CELL.JUDGE.KIND.corrected.jsonl     those by corrected gold, where it differs
     RUN/planted/BENCHMARK.JUDGE.KIND.jsonl             `Judgement`s of planted wrong answers
     RUN/ledger.jsonl, RUN/replies.db                   every call, and the replies kept
+    RUN/served/NAME.log, NAME.yaml                     of a vLLM that the job served
     RUN/statistics.json, RUN/tables/, RUN/report.html  what the last two stages make of it
 
 A stage adds lines to `NAME.partial.jsonl`; a killed one goes on from there. Once it has them all,
