@@ -24,7 +24,7 @@ SECONDS = "seconds.json"
 KEPT = ("plan", "models", "backbones", "judges", "prompts", "data", "benchmarks", "code")
 """Of the manifest, what tables must say; times and machine differ between runs that agree."""
 
-SURE = ("f1", "recall@12", "recall+neighbours")
+SURE = ("f1", "bleu", "exact", "recall@12", "recall+neighbours")
 """Scores with intervals in each category, as those of judges have; all have them overall."""
 
 
@@ -120,6 +120,12 @@ def summarise_run(
     write_json(run.path / FILE, statistics)
     write_json(run.path / SECONDS, {str(one.cell): _seconds(run, one.cell) for one in found})
     return statistics
+
+
+def forget_statistics(run: RunFolder) -> None:
+    """Take away what is no longer true, so that no table is made of it."""
+    for name in (FILE, SECONDS):
+        (run.path / name).unlink(missing_ok=True)
 
 
 def _seconds(run: RunFolder, cell: Cell) -> dict[str, Any]:

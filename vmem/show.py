@@ -34,6 +34,11 @@ def print_line(text: str) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
+def print_note(text: str) -> None:
+    """A sentence on standard error, as one line."""
+    errors.print(Text(text), soft_wrap=True)
+
+
 def print_error(error: Exception) -> None:
     """An error as one line on standard error: its class and its sentence."""
     sentence = " ".join(str(error).split())

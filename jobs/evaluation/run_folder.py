@@ -8,6 +8,7 @@
     RUN/judgements/CELL.JUDGE.KIND.corrected.jsonl     those by corrected gold, where it differs
     RUN/planted/BENCHMARK.JUDGE.KIND.jsonl             `Judgement`s of planted wrong answers
     RUN/ledger.jsonl, RUN/replies.db                   every call, and the replies kept
+    RUN/locks/                                         of processes at work on it
     RUN/served/NAME.log, NAME.yaml                     of a vLLM that the job served
     RUN/statistics.json, RUN/tables/, RUN/report.html  what the last two stages make of it
 
@@ -15,19 +16,24 @@ A stage adds lines to `NAME.partial.jsonl`; a killed one goes on from there. Onc
 it writes them in order to `NAME.jsonl` at one stroke.
 """
 
+import fcntl
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from jobs.evaluation.records import Build, Folder, Judgement, Record, Timing
-from vmem.errors import DataError, StoreError
+from vmem.errors import DataError, StoreBusyError, StoreError
 
 Line = TypeVar("Line", Record, Timing, Build, Judgement)
+LOOK_S = 0.1
+"""Seconds between two looks at a lock that another process has."""
 
 
 class StageFile(Generic[Line]):
@@ -153,6 +159,30 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"{path} cannot be made: {error.strerror}") from error
 
+    @contextmanager
+    def held(self, what: str, wait_s: float = 0.0) -> Iterator[None]:
+        """Do something in this folder that no other process does meanwhile.
+
+        Args:
+            what: Names it, and its lock's file.
+            wait_s: Seconds to wait for another process that is at it.
+
+        Raises:
+            StoreBusyError: Another process still is.
+            StoreError: The folder's disk has no locks.
+        """
+        path = self.path / "locks" / what
+        deadline = time.monotonic() + wait_s
+        with _opened(path) as file:
+            while not _locked(file):
+                if time.monotonic() > deadline:
+                    raise StoreBusyError(
+                        f"another process is at work on {self.path} ({what}): wait for it, or end"
+                        " it"
+                    )
+                time.sleep(LOOK_S)
+            yield
+
     def answers(self, cell: object) -> StageFile[Record]:
         """A cell's answers."""
         return StageFile(self._file("answers", cell), Record, lambda line: line.question_id)
@@ -179,6 +209,25 @@ class RunFolder:
 
     def _file(self, folder: Folder, name: object) -> Path:
         return self.path / folder / f"{name}.jsonl"
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        path.parent.mkdir(exist_ok=True)
+        return path.open("ab")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error.strerror}") from error
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Whether this process has the lock now; the system takes it back when the process ends."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{file.name} cannot be locked: {error.strerror}") from error
+    return True
 
 
 def judgement_key(line: Judgement) -> tuple[str, int]:
@@ -211,8 +260,3 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
         StoreError: It cannot be written.
     """
     write_at_once(path, json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode())
-
-
-def lines_in(paths: Iterable[Path]) -> int:
-    """Lines of all files that are there; for progress."""
-    return sum(path.read_bytes().count(b"\n") for path in paths if path.is_file())
