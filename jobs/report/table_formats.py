@@ -1,10 +1,12 @@
-"""A table as Markdown, as CSV and as LaTeX."""
+"""A table as Markdown, as CSV, as LaTeX and as HTML."""
 
 import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
 
 NOTHING = "–"
 """What stands where there is neither a value nor a reason."""
@@ -159,6 +161,42 @@ def to_latex(grid: Grid) -> str:
             "",
         ]
     )
+
+
+def to_html(grid: Grid) -> Markup:
+    """A `table` that scrolls by itself where it is too wide; all texts are escaped."""
+    head = [Markup('<th scope="col">{}</th>').format(name) for name in grid.head]
+    rows, before = [], None
+    for line in grid.lines:
+        again = " again" if line.keys == before else ""
+        names = [(f"key{again}", key) for key in line.keys] + [("figure", line.figure)]
+        cells = [Markup('<th scope="row" class="{}">{}</th>').format(*name) for name in names]
+        cells += [_html_entry(entry) for entry in line.entries]
+        kind = line.figure.partition(":")[0].partition(" ")[0]
+        rows.append(Markup('<tr class="{}">{}</tr>').format(kind, Markup("").join(cells)))
+        before = line.keys
+    return Markup(
+        '<div class="scroll" role="region" tabindex="0" aria-label="{title}"><table>'
+        "<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody>"
+        "</table></div>"
+    ).format(
+        title=grid.title,
+        caption=" ".join(grid.caption),
+        head=Markup("").join(head),
+        rows=Markup("\n").join(rows),
+    )
+
+
+def _html_entry(entry: Entry) -> Markup:
+    if entry.value is None:
+        return Markup('<td class="empty">{}</td>').format(entry.text)
+    parts = [Markup("{}").format(replace(entry, interval=None, mark="").text)]
+    if entry.interval:
+        ends = replace(entry, mark="").text.removeprefix(parts[0].unescape()).strip()
+        parts.append(Markup('<span class="interval">{}</span>').format(ends))
+    if entry.mark:
+        parts.append(Markup('<span class="mark">({})</span>').format(entry.mark))
+    return Markup("<td>{}</td>").format(Markup(" ").join(parts))
 
 
 def escape_latex(text: str) -> str:
