@@ -6,6 +6,8 @@ from functools import partial
 from vmem.baselines.amem import AMem
 from vmem.baselines.amem_writing import AMemOptions
 from vmem.baselines.full_context import FullContext, FullContextOptions
+from vmem.baselines.murag import MuRAG, MuRAGOptions
+from vmem.baselines.omni import Omni, OmniOptions, OmniVerbatimOptions
 from vmem.baselines.options import Options, read_options
 from vmem.config import Settings
 from vmem.errors import ConfigError
@@ -18,16 +20,22 @@ FACTORIES: Mapping[str, Callable[..., System]] = {
     "v-mem": VMem,
     "full-context": FullContext,
     "no-memory": partial(FullContext, shows_all=False),
+    "omni": Omni,
+    "omni-verbatim": Omni,
+    "murag": MuRAG,
     "a-mem": AMem,
 }
 
 OPTIONS: Mapping[str, type[Options]] = {
     "full-context": FullContextOptions,
+    "omni": OmniOptions,
+    "omni-verbatim": OmniVerbatimOptions,
+    "murag": MuRAGOptions,
     "a-mem": AMemOptions,
 }
 """What rows of a kind set in `options`; other kinds have none."""
 
-SEARCHING = frozenset({"v-mem"})
+SEARCHING = frozenset({"v-mem", "omni-verbatim", "murag"})
 """Kinds that find evidence without a language model: their memories can `search`."""
 
 

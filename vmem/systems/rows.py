@@ -19,6 +19,8 @@ Kind = Literal[
     "omni-verbatim",
     "murag",
     "a-mem",
+    "m2a",
+    "m2a-verbatim",
     "published",
 ]
 Changes = Mapping[Literal["units", "retrieval", "answer", "encoders"], Mapping[str, Any]]
