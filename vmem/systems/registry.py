@@ -6,6 +6,9 @@ from functools import partial
 from vmem.baselines.amem import AMem
 from vmem.baselines.amem_writing import AMemOptions
 from vmem.baselines.full_context import FullContext, FullContextOptions
+from vmem.baselines.m2a import M2A
+from vmem.baselines.m2a_options import M2AOptions
+from vmem.baselines.m2a_verbatim import M2AVerbatim, M2AVerbatimOptions
 from vmem.baselines.murag import MuRAG, MuRAGOptions
 from vmem.baselines.omni import Omni, OmniOptions, OmniVerbatimOptions
 from vmem.baselines.options import Options, read_options
@@ -24,6 +27,8 @@ FACTORIES: Mapping[str, Callable[..., System]] = {
     "omni-verbatim": Omni,
     "murag": MuRAG,
     "a-mem": AMem,
+    "m2a": M2A,
+    "m2a-verbatim": M2AVerbatim,
 }
 
 OPTIONS: Mapping[str, type[Options]] = {
@@ -32,10 +37,12 @@ OPTIONS: Mapping[str, type[Options]] = {
     "omni-verbatim": OmniVerbatimOptions,
     "murag": MuRAGOptions,
     "a-mem": AMemOptions,
+    "m2a": M2AOptions,
+    "m2a-verbatim": M2AVerbatimOptions,
 }
 """What rows of a kind set in `options`; other kinds have none."""
 
-SEARCHING = frozenset({"v-mem", "omni-verbatim", "murag"})
+SEARCHING = frozenset({"v-mem", "omni-verbatim", "m2a-verbatim", "murag"})
 """Kinds that find evidence without a language model: their memories can `search`."""
 
 
