@@ -6,7 +6,10 @@ from typing import Any
 
 from jobs.report.merged_runs import MergedRuns
 from jobs.report.published import Places, PublishedTable
+from vmem.metrics.lexical import DEFINITIONS, SCORED_AS
 
+LEXICAL = (7, 9, 10)
+"""Tables with F1, BLEU and exact match."""
 WORDING = {
     "ours": "our wording",
     "prompts.dir": "the user's wording",
@@ -19,6 +22,8 @@ def score_caption(table: PublishedTable, merged: MergedRuns, places: Places) -> 
     found = [f"Unit: {table.unit}."]
     if table.notes:
         found.append(f"On the published figures: {' '.join(table.notes.split())}")
+    if table.number in LEXICAL:
+        found += scored_as(str(row.get("benchmark") or table.benchmark) for row in table.rows)
     placed = {
         system
         for row in table.rows
@@ -26,6 +31,15 @@ def score_caption(table: PublishedTable, merged: MergedRuns, places: Places) -> 
         if (system := places.system(table.number, row, column))
     }
     return (*found, *made_by(merged, placed, places))
+
+
+def scored_as(benchmarks: Iterable[str]) -> tuple[str, ...]:
+    """Whose F1, BLEU and exact match the figures of some benchmarks are."""
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(benchmarks):
+        if name in SCORED_AS:
+            names.setdefault(SCORED_AS[name], []).append(name)
+    return tuple(f"On {', '.join(of)}: {DEFINITIONS[scorer]}." for scorer, of in names.items())
 
 
 def made_by(merged: MergedRuns, systems: Iterable[str], places: Places) -> tuple[str, ...]:

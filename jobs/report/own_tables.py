@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobs.report.captions import made_by
+from jobs.report.captions import made_by, scored_as
 from jobs.report.merged_runs import Cell, MergedRuns
 from jobs.report.published import Places
 from jobs.report.score_entries import invalid_mark, score_entry
@@ -48,6 +48,7 @@ def results_grid(benchmark: str, merged: MergedRuns, places: Places) -> Grid:
         ),
         caption=(
             "Means with 95% bootstrap intervals over questions.",
+            *scored_as([benchmark]),
             *made_by(merged, {cell["system"] for cell in cells}, places),
         ),
     )

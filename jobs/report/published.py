@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from jobs.report.table_formats import Grid, Line
+from jobs.report.table_formats import Entry, Grid, Line
 from vmem.config import CONFIGS, first_fault, read_mapping
 from vmem.errors import ConfigError
 from vmem.systems.rows import SystemRow
@@ -72,6 +72,33 @@ class PublishedTable(BaseModel):
         return values.get(column)
 
 
+class PublishedFigure(BaseModel):
+    """Figures that stand in the paper's text only.
+
+    Attributes:
+        id: Their name.
+        where: Their section.
+        about: What they say.
+        values: Figures by name; three in a row are a mean with the ends of its interval.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    id: str
+    where: str
+    about: str
+    values: Mapping[str | int, float | tuple[float, float, float]]
+
+    def entries(self) -> dict[str, Entry]:
+        """The figures as entries of a table, by name."""
+        return {
+            str(name): Entry(value=value[0], interval=value[1:])
+            if isinstance(value, tuple)
+            else Entry(value=value)
+            for name, value in self.values.items()
+        }
+
+
 def read_published(path: Path = PUBLISHED) -> dict[int, PublishedTable]:
     """All tables by number.
 
@@ -83,6 +110,20 @@ def read_published(path: Path = PUBLISHED) -> dict[int, PublishedTable]:
     except ValidationError as error:
         raise ConfigError(f"{path}: {first_fault(error, 'tables')}") from error
     return {table.number: table for table in tables}
+
+
+def read_figures(path: Path = PUBLISHED) -> dict[str, PublishedFigure]:
+    """All figures of the text by id.
+
+    Raises:
+        ConfigError: The file is no YAML or of another form.
+    """
+    try:
+        values = read_mapping(path).get("figures")
+        figures = TypeAdapter(list[PublishedFigure]).validate_python(values)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {first_fault(error, 'figures')}") from error
+    return {figure.id: figure for figure in figures}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +143,13 @@ class Places:
                 fits = all(str(row.get(key)) == value for key, value in place.row.items())
                 if place.table == table and fits and place.column in (None, column):
                     return name
+        return None
+
+    def of_figure(self, figure: str, name: str) -> str | None:
+        """The system whose score is a value of a figure of the text, or None."""
+        for system, row in self.rows.items():
+            if any(p.figure == figure and p.column in (None, name) for p in row.stands_for):
+                return system
         return None
 
     def own(self, name: str) -> bool:

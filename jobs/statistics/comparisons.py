@@ -1,6 +1,6 @@
 """Paired comparisons of a run's systems (Appendix I): against V-Mem, and each step of Table 3."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -13,6 +13,8 @@ from vmem.systems.rows import SystemRow, read_rows
 
 STEPS = ("vanilla", "routing", "rounds", "v-mem")
 """The rows of Table 3, each compared with the one before it as in Table 15."""
+FURTHER = (("rounds", "routing-threefold"),)
+"""What Appendix H compares besides."""
 EVIDENCE = ("recall@12", "recall+neighbours")
 GROUPS: Mapping[str, Callable[[Record], str]] = {
     "category": lambda record: record.category,
@@ -42,8 +44,9 @@ def compare_systems(
 
     Returns:
         For each pair and score: `system` less `base`, overall, by category, and as Table 11 asks by
-        case and by case and category. `invalid` names
-        what makes either side's score invalid, `left_out` counts questions that one side lacks.
+        case and by case and category, each with the number of questions that `improved` and
+        `worsened`. `invalid` names what makes either side's score invalid, `left_out` counts
+        questions that one side lacks.
     """
     found = []
     by_place: dict[tuple[str, str], dict[str, CellScores]] = {}
@@ -96,7 +99,8 @@ def _pairs(systems: Sequence[str], base: str | None) -> list[tuple[str, str]]:
     steps = [
         (step, before) for before, step in pairwise(STEPS) if before in ladder and step in ladder
     ]
-    return [(system, str(other)) for system, other in dict.fromkeys([*against, *steps])]
+    further = [pair for pair in FURTHER if set(pair) <= set(systems)]
+    return [(system, str(other)) for system, other in dict.fromkeys([*against, *steps, *further])]
 
 
 def _faults(cell: CellScores, name: str) -> dict[str, int]:
@@ -125,5 +129,22 @@ def _compared(
         group_of = {id_: group(cell.records[id_]) for id_ in both}
         rng = draw.rng(f"{key}|{what}")
         compared = compare_categories(ours, theirs, dialogue_of, group_of, rng, draw.draws)
-        parts[what] = {name: asdict(part) for name, part in compared.items()}
-    return {"left_out": left_out, "overall": asdict(overall), **parts}
+        parts[what] = {
+            name: asdict(part) | _moved(ours, theirs, [i for i in both if group_of[i] == name])
+            for name, part in compared.items()
+        }
+    return {
+        "left_out": left_out,
+        "overall": asdict(overall) | _moved(ours, theirs, both),
+        **parts,
+    }
+
+
+def _moved(
+    ours: Mapping[str, float], theirs: Mapping[str, float], ids: Collection[str]
+) -> dict[str, int]:
+    """Questions whose score went up, and down, from the base to the system."""
+    return {
+        "improved": sum(ours[id_] > theirs[id_] for id_ in ids),
+        "worsened": sum(ours[id_] < theirs[id_] for id_ in ids),
+    }

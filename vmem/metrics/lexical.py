@@ -38,6 +38,18 @@ SCORED_AS = {
 }
 """Whose definition scores a benchmark's questions, by the benchmark's name."""
 
+DEFINITIONS = {
+    LOCOMO: (
+        "F1 of stems and exact match as LoCoMo's scorer defines them (task_eval/evaluation.py);"
+        " it has no BLEU, so BLEU is Mem-Gallery's over LoCoMo's words"
+    ),
+    MEM_GALLERY: (
+        "F1 of stems, smoothed sentence BLEU of 1- to 4-grams and exact match as Mem-Gallery's"
+        " scorer defines them (memengine/evaluate/evaluation.py)"
+    ),
+}
+"""What the scores are, for a reader of a table, by the values of `SCORED_AS`."""
+
 ORDERS = 4
 EPSILON = 0.1
 
