@@ -95,7 +95,7 @@ def make_manifest(plan: Plan) -> dict[str, Any]:
             "answers": Prompts(base.prompts).hashes(),
             "judges": {
                 f"{one.name}.{kind}": _judge_prompt(JudgePrompts(base.prompts, one.data), kind)
-                for one in plan.benchmarks
+                for one in (plan.benchmarks if plan.judges else ())
                 for kind in kinds_of(one.name)
             },
         },
