@@ -21,7 +21,8 @@ Deliberate differences:
 - Empty tags or contexts never overwrite others, and rewrites name their note instead of relying on
   their order.
 - A note is shown once, however many notes link to it.
-- The answer prompt says what to reply where the notes hold no answer, since Mem-Gallery asks.
+- The answer prompt says what to reply where the notes hold no answer, and shows the ids of a note's
+  pictures, since Mem-Gallery asks for both; released is only code for LoCoMo.
 """
 
 import asyncio
@@ -77,7 +78,12 @@ class AMem:
                     if not content:
                         step.skipped()
                         continue
-                    note = Note(position=round_.position, time=round_.time, content=content)
+                    note = Note(
+                        position=round_.position,
+                        time=round_.time,
+                        content=content,
+                        pictures=tuple(image.id for image in turn.images),
+                    )
                     await writer.take_in(note, notes, step)
         return AMemMemory(
             name=self.name,
@@ -190,9 +196,10 @@ class AMemMemory:
 
     def _item(self, number: int) -> Item:
         note = self.notes.notes[number]
+        named = f" | pictures: {', '.join(note.pictures)}" if note.pictures else ""
         return Item(
             id=str(number),
-            text=show_note(str(number), note),
+            text=show_note(str(number), note) + named,
             positions=(note.position,),
             session=self.rounds[note.position].session,
             time=note.time,

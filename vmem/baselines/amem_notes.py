@@ -24,6 +24,7 @@ class Note:
         context: One sentence of what it is about; later notes may rewrite it.
         tags: What kinds of thing it is about; later notes may rewrite them.
         links: Numbers of earlier notes that it was found to belong with.
+        pictures: Ids of the turn's pictures; who answers sees them, nobody else does.
     """
 
     position: int
@@ -33,6 +34,7 @@ class Note:
     context: str = ""
     tags: tuple[str, ...] = ()
     links: tuple[int, ...] = ()
+    pictures: tuple[str, ...] = ()
 
     @property
     def encoded_text(self) -> str:

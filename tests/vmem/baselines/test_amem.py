@@ -190,3 +190,12 @@ def test_it_takes_no_oracle_and_needs_a_model(runtime: Settings, parts_with: Par
         asyncio.run(memory.answer(Query(text="When?"), gold))
     with pytest.raises(ConfigError, match="needs a language model"):
         built(talk(SAID[0]), parts_with(None), runtime)
+
+
+def test_who_answers_sees_the_ids_of_pictures(runtime: Settings, parts_with: PartsWith) -> None:
+    turn = Turn(source_id="1", speaker="Ada", images=(Image(id="D1:IMG_001", caption="a dog"),))
+    round_ = Round(id="D1:1", position=0, session="D1", time="2026-05-01", turns=(turn,))
+    chat = FakeChat(scripted)
+    memory = built(Dialogue(id="d", rounds=(round_,)), parts_with(chat), runtime)
+    asyncio.run(memory.answer(Query(text="Which picture?")))
+    assert ["D1:IMG_001" in request.prompt for request in chat.requests] == [False, False, True]
