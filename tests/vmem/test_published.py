@@ -1,6 +1,8 @@
 """The published figures agree with each other wherever the paper's tables overlap."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,25 @@ from vmem.config import CONFIGS, Settings
 from vmem.types import Case
 
 THOUSANDTH = 0.001 + 1e-9  # two figures of three digits, each rounded, may differ by one digit
+PAPER = Path(__file__).parents[2].parent / "shared" / "paper.txt"
+PRINTED = {
+    1: (80, 43.981),
+    2: (20, 10.040),
+    3: (16, 10.988),
+    4: (32, 4_452_878_763.27),
+    7: (12, 3.324),
+    8: (16, 258_138_001.1),
+    9: (240, 38.617),
+    10: (24, 3.773),
+    11: (12, 5.736),
+    12: (8, 5.380),
+    13: (16, 12.313),
+    14: (12, 6.136),
+    15: (36, 5.8187),
+}
+"""How many numbers each table of the paper prints, and their sum; times in seconds."""
+ORDERS = {"M": 1e6, "B": 1e9, " h": 3_600.0, " s": 1.0, None: 1.0}
+NUMBER = re.compile(r"([+-]?\d[\d,]*(?:\.\d+)?)(M|B| h| s)?$")
 EVALUATED = {"mem-gallery": 1_711, "locomo": 1_540}
 
 Row = dict[str, Any]
@@ -52,6 +73,37 @@ def weighted_mean(scores: dict[str, float], weights: dict[str, int]) -> float:
 def test_all_sixteen_tables_are_there_once_with_a_title_and_a_unit() -> None:
     assert [table["number"] for table in PUBLISHED["tables"]] == list(range(1, 17))
     assert all(table["title"] and table["unit"] for table in PUBLISHED["tables"])
+
+
+def numbers(number: int) -> list[float]:
+    """All numbers of a table as we have them, row by row."""
+    return [float(value) for row in TABLES[number]["rows"] for value in row["values"]]
+
+
+def numbers_in_the_paper(number: int) -> list[float]:
+    """All numbers of a table in the paper's text, row by row; its cells are parted by tabs."""
+    text = PAPER.read_text(encoding="utf-8")
+    start = text.index(f"\nTable {number}:")
+    end = re.compile(r"\n(?:Table \d+:|Appendix [A-Z] )").search(text, start + 1)
+    found = []
+    for line in text[start : end.start() if end else None].splitlines():
+        for cell in line.replace("$", "").replace("<10^{-4}", "0.0001").split("\t")[1:]:
+            ends = cell.strip("[]").split(",+") if cell.startswith("[") else [cell]
+            for part in filter(None, (NUMBER.match(each.strip()) for each in ends)):
+                found.append(float(part[1].replace(",", "")) * ORDERS[part[2]])
+    return found
+
+
+@pytest.mark.parametrize("number", PRINTED)
+def test_every_number_of_the_papers_tables_is_there(number: int) -> None:
+    found = numbers(number)
+    assert (len(found), pytest.approx(sum(found), rel=1e-12)) == PRINTED[number]
+
+
+@pytest.mark.skipif(not PAPER.is_file(), reason="needs the paper's text beside the repository")
+@pytest.mark.parametrize("number", PRINTED)
+def test_numbers_are_the_papers_row_by_row(number: int) -> None:
+    assert numbers(number) == pytest.approx(numbers_in_the_paper(number), rel=1e-9)
 
 
 @pytest.mark.parametrize("number", range(1, 17))
