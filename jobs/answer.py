@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 
+from jobs.evaluation.cell_files import CellFiles
 from jobs.evaluation.models import Models, costs_by_role
 from jobs.evaluation.plan import ModelPlan, Plan, read_planned
 from jobs.evaluation.records import Build, Cell, Record, Timing
 from jobs.evaluation.run_folder import RunFolder
+from jobs.evaluation.stage_work import each_at_once, in_work, one_ahead, use_cores
 from vmem.build import make_parts
 from vmem.config import Settings, load_settings
 from vmem.config import replace as replace_settings
@@ -17,11 +20,10 @@ from vmem.errors import BudgetError, ModelUnusableError, StoreError, VmemError
 from vmem.llm.ledger import Call, calls_heard
 from vmem.metrics.retrieval import evidence_scores, gold_rounds
 from vmem.pipeline import Parts
-from vmem.ports import MemorySystem, Oracle
+from vmem.ports import ChatModel, MemorySystem, Oracle, System
 from vmem.systems.registry import make_system
-from vmem.systems.rows import SystemRow
 from vmem.systems.search_only import SearchOnly
-from vmem.types import Answer, Benchmark, Dialogue, Question
+from vmem.types import Answer, Dialogue, Question
 
 FATAL = (BudgetError, StoreError, ModelUnusableError)
 """What ends a stage: no question's own failure."""
@@ -39,19 +41,12 @@ async def answer_all(plan: Plan, backbone: ModelPlan, run: RunFolder, models: Mo
         VmemError: A benchmark cannot be read, a system not be built, the budget is spent.
     """
     runtime = backbone.settings(load_settings(plan.settings))
-    encoders: dict[str, Parts] = {}
     chat = models.make(backbone, runtime) if backbone.answers else None
+    use_cores()
     try:
-        for benchmark in plan.benchmarks:
-            read: Benchmark | None = None
-            for row in plan.rows():
-                cell = Cell(benchmark=benchmark.name, system=row.name, backbone=backbone.name)
-                if run.answers(cell).finished:
-                    continue
-                read = read or read_planned(benchmark)
-                settings = plan.settings_of(row, runtime, benchmark)
-                parts = replace(_parts(settings, encoders, once=chat is None), chat=chat)
-                await _answer_cell(run, cell, read, row, settings, parts, backbone.concurrency)
+        memories = one_ahead(_memories(plan, backbone, run, runtime, chat))
+        at_once = in_work(backbone.concurrency)
+        await each_at_once(_questions(memories), _ask, at_once)
         return chat.name if chat else backbone.llm.provider
     finally:
         if chat:
@@ -101,46 +96,66 @@ def _parts(settings: Settings, made: dict[str, Parts], *, once: bool) -> Parts:
     return made[key]
 
 
-async def _answer_cell(
-    run: RunFolder,
-    cell: Cell,
-    benchmark: Benchmark,
-    row: SystemRow,
-    settings: Settings,
-    parts: Parts,
-    concurrency: int,
-) -> None:
-    answers, timings, builds = run.answers(cell), run.timings(cell), run.builds(cell)
-    done = {record.question_id for record in answers.read() if record.error is None}
-    timed = {timing.question_id for timing in timings.read()}
-    built = {build.dialogue_id for build in builds.read()}
-    system = make_system(row, settings, parts)
-    if parts.chat is None:
-        system = SearchOnly(system=system)
-    places = asyncio.Semaphore(concurrency)
-    for dialogue in benchmark.dialogues:
-        asked = [q for q in benchmark.questions if q.dialogue_id == dialogue.id]
-        todo = [q for q in asked if q.id not in done or q.id not in timed]
-        if not todo and dialogue.id in built:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Memory:
+    """A dialogue taken in by a system, and what is to be asked about it."""
+
+    files: CellFiles
+    dialogue: Dialogue
+    memory: MemorySystem
+    todo: Sequence[Question]
+    oracle: bool
+
+
+async def _memories(
+    plan: Plan, backbone: ModelPlan, run: RunFolder, runtime: Settings, chat: ChatModel | None
+) -> AsyncGenerator[_Memory, None]:
+    """Every dialogue that is not done yet, taken in by its system; cell by cell."""
+    encoders: dict[str, Parts] = {}
+    for benchmark in plan.benchmarks:
+        cells = {
+            Cell(benchmark=benchmark.name, system=row.name, backbone=backbone.name): row
+            for row in plan.rows()
+        }
+        unfinished = {cell: row for cell, row in cells.items() if not run.answers(cell).finished}
+        if not unfinished:
             continue
+        read = await asyncio.to_thread(read_planned, benchmark)
+        for cell, row in unfinished.items():
+            settings = plan.settings_of(row, runtime, benchmark)
+            parts = await asyncio.to_thread(_parts, settings, encoders, once=chat is None)
+            system = make_system(row, settings, replace(parts, chat=chat))
+            if chat is None:
+                system = SearchOnly(system=system)
+            files = await asyncio.to_thread(CellFiles, run, cell, read)
+            async for memory in _built(system, files, oracle=row.oracle):
+                yield memory
+
+
+async def _built(
+    system: System, files: CellFiles, *, oracle: bool
+) -> AsyncGenerator[_Memory, None]:
+    await files.finish_if_whole()
+    for dialogue, todo in files.to_ask():
         with calls_heard() as calls:
             memory = await system.build(dialogue)
-        if dialogue.id not in built:
-            builds.append(_build(dialogue, memory, calls))
+        await files.add_build(_build(dialogue, memory, calls))
+        yield _Memory(files=files, dialogue=dialogue, memory=memory, todo=todo, oracle=oracle)
 
-        async def ask(question: Question, dialogue: Dialogue, memory: MemorySystem) -> None:
-            async with places:
-                record, timing = await _answer(question, dialogue, memory, oracle=row.oracle)
-            timings.append(timing)
-            answers.append(record)
 
-        async with asyncio.TaskGroup() as tasks:
-            for question in todo:
-                tasks.create_task(ask(question, dialogue, memory))
-    ids = [question.id for question in benchmark.questions]
-    timings.finish(ids)
-    builds.finish([dialogue.id for dialogue in benchmark.dialogues])
-    answers.finish(ids)
+async def _questions(
+    memories: AsyncGenerator[_Memory, None],
+) -> AsyncGenerator[tuple[Question, _Memory], None]:
+    async with aclosing(memories):
+        async for memory in memories:
+            for question in memory.todo:
+                yield question, memory
+
+
+async def _ask(asked: tuple[Question, _Memory]) -> None:
+    question, about = asked
+    record, timing = await _answer(question, about.dialogue, about.memory, oracle=about.oracle)
+    await about.files.add(record, timing)
 
 
 async def _answer(
@@ -162,7 +177,8 @@ async def _answer(
             seconds: Mapping[str, float] = {"failed": time.perf_counter() - started}
         else:
             record = _answered(question, dialogue, answer)
-            seconds = answer.seconds
+            waited = sum(call.waited for call in calls)
+            seconds = {**answer.seconds, "waited": waited} if calls else answer.seconds
     record = replace(record, cost=costs_by_role(calls))
     return record, Timing(question_id=question.id, seconds=seconds)
 

@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,7 @@ from jobs.evaluation.models import Models, cost_of
 from jobs.evaluation.plan import KINDS, BenchmarkPlan, JudgePlan, Plan, read_planned
 from jobs.evaluation.records import Cell, Judgement
 from jobs.evaluation.run_folder import RunFolder, StageFile, judgement_key
+from jobs.evaluation.stage_work import Missing, each_at_once, in_work, one_ahead
 from vmem.config import load_settings
 from vmem.errors import DataError, VmemError
 from vmem.llm.ledger import calls_heard
@@ -56,12 +58,19 @@ async def judge_all(plan: Plan, judge: JudgePlan, run: RunFolder, models: Models
     """
     settings = load_settings(plan.settings)
     chat = models.make(judge, settings)
-    try:
+
+    def open_file(part: _Part) -> _JudgedFile:
+        prompts = JudgePrompts(settings.prompts, part.benchmark.data)
+        asked = Judge(chat, prompts, part.kind, max_tokens=judge.max_tokens)
+        return _JudgedFile(asked, judge, part)
+
+    async def files() -> AsyncGenerator[_JudgedFile, None]:
         for part in _parts(plan, judge, run):
             if not part.file.finished:
-                prompts = JudgePrompts(settings.prompts, part.benchmark.data)
-                asked = Judge(chat, prompts, part.kind, max_tokens=judge.max_tokens)
-                await _judge_items(asked, judge, part.file, part.items())
+                yield await asyncio.to_thread(open_file, part)
+
+    try:
+        await each_at_once(_asks(one_ahead(files())), _ask, in_work(judge.concurrency))
         return chat.name
     finally:
         await chat.close()
@@ -212,25 +221,52 @@ def _is_of(line: Judgement, items: Mapping[str, _Item]) -> bool:
     return item is not None and line.digest in {None, item.digest}
 
 
-async def _judge_items(
-    judge: Judge, plan: JudgePlan, file: StageFile[Judgement], items: Sequence[_Item]
-) -> None:
-    by_id = {item.id: item for item in items}
-    order = _order(by_id, plan)
-    done = {
-        judgement_key(line) for line in file.read() if line.error is None and _is_of(line, by_id)
-    }
-    places = asyncio.Semaphore(plan.concurrency)
+class _JudgedFile:
+    """A file of judgements, who judges, and what it still lacks."""
 
-    async def ask(item: _Item, repetition: int) -> None:
-        async with places:
-            file.append(await _judged(judge, item, repetition))
+    def __init__(self, judge: Judge, plan: JudgePlan, part: _Part) -> None:
+        self.judge = judge
+        self._file = part.file
+        self._items = {item.id: item for item in part.items()}
+        self._order = _order(self._items, plan)
+        done = {
+            judgement_key(line)
+            for line in self._file.read()
+            if line.error is None and _is_of(line, self._items)
+        }
+        self._todo = [key for key in self._order if key not in done]
+        self._missing = Missing(self._todo, self._finish)
 
-    async with asyncio.TaskGroup() as tasks:
-        for item_id, repetition in order:
-            if (item_id, repetition) not in done:
-                tasks.create_task(ask(by_id[item_id], repetition))
-    file.finish(order)
+    async def finish_if_whole(self) -> None:
+        """There may be nothing to judge, or an earlier stage was killed just before its end."""
+        await self._missing.came()
+
+    def to_judge(self) -> Iterator[tuple[_Item, int]]:
+        """What is to be judged, and which judging of it that is."""
+        return ((self._items[item], repetition) for item, repetition in self._todo)
+
+    async def add(self, line: Judgement) -> None:
+        """Write down a judgement."""
+        self._file.append(line)
+        await self._missing.came(judgement_key(line))
+
+    def _finish(self) -> None:
+        self._file.finish(self._order)
+
+
+async def _asks(
+    files: AsyncGenerator[_JudgedFile, None],
+) -> AsyncGenerator[tuple[_JudgedFile, _Item, int], None]:
+    async with aclosing(files):
+        async for file in files:
+            await file.finish_if_whole()
+            for item, repetition in file.to_judge():
+                yield file, item, repetition
+
+
+async def _ask(asked: tuple[_JudgedFile, _Item, int]) -> None:
+    file, item, repetition = asked
+    await file.add(await _judged(file.judge, item, repetition))
 
 
 async def _judged(judge: Judge, item: _Item, repetition: int) -> Judgement:

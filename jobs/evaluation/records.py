@@ -110,7 +110,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds of one question's stages on this machine, model calls among them."""
+    """Seconds of one question's stages on this machine, model calls among them.
+
+    `waited` are those of them in which its calls were held back, because as many as are allowed
+    were under way: more questions are in work than that, so that the server never waits.
+    """
 
     question_id: str
     seconds: Mapping[str, float]

@@ -131,7 +131,8 @@ class ReplyCache:
         future.set_running_or_notify_cancel()
         with self._taking:
             self._pending.append((key, kept, future))
-        self._writer.submit(self._write_pending)
+            if len(self._pending) == 1:  # else a turn of the writer is coming that takes it along
+                self._writer.submit(self._write_pending)
         return future
 
     def close(self) -> None:
@@ -144,8 +145,6 @@ class ReplyCache:
     def _write_pending(self) -> None:
         with self._taking:
             batch, self._pending = self._pending, []
-        if not batch:  # an earlier turn took it along
-            return
         try:
             held = self._write([(key, kept) for key, kept, _ in batch])
         except Exception as error:  # noqa: BLE001 - it is raised where the reply is waited for

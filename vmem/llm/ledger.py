@@ -30,6 +30,7 @@ class Call:
         cost_usd: What it cost; 0 where `cached`, None where that is unknown.
         seconds: What the call took, all its tries together; that of the original where `cached`.
         error: Name of the class of its error, or None.
+        waited: Seconds that it waited before for its turn, while as many as may be were under way.
     """
 
     time: str
@@ -42,6 +43,7 @@ class Call:
     cost_usd: float | None
     seconds: float
     error: str | None
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,21 +142,23 @@ class MeteredChat:
         if kept is not None:
             self._note(request, key, kept.seconds, usage=kept.reply.usage, cached=True)
             return kept, True
+        ready = time.perf_counter()
         async with self._places:
-            kept = await self._ask(request, key)
+            kept = await self._ask(request, key, time.perf_counter() - ready)
         # What was paid for is kept, also where nobody waits for it any more.
         return await asyncio.wrap_future(self._cache.put(key, kept)), False
 
-    async def _ask(self, request: ChatRequest, key: str) -> KeptReply:
+    async def _ask(self, request: ChatRequest, key: str, waited: float) -> KeptReply:
         started = time.perf_counter()
         try:
             self._budget.check(self._ledger.spent, self._price)
             reply = await self._chat.complete(request)
         except BaseException as error:  # a call that was cancelled was made all the same
-            self._note(request, key, time.perf_counter() - started, error=error)
+            seconds = time.perf_counter() - started
+            self._note(request, key, seconds, error=error, waited=waited)
             raise
         seconds = time.perf_counter() - started
-        self._note(request, key, seconds, usage=reply.usage)
+        self._note(request, key, seconds, usage=reply.usage, waited=waited)
         return KeptReply(reply=reply, seconds=seconds, kept_at=_now())
 
     def _note(
@@ -168,6 +170,7 @@ class MeteredChat:
         usage: Usage | None = None,
         error: BaseException | None = None,
         cached: bool = False,
+        waited: float = 0.0,
     ) -> None:
         is_free = cached or isinstance(error, BudgetError)  # nothing was asked
         # No prompt has 0 tokens: a server that says so counts none.
@@ -186,6 +189,7 @@ class MeteredChat:
                 cost_usd=0.0 if is_free else cost_usd(self._price, prompt, completion),
                 seconds=round(seconds, 4),
                 error=type(error).__name__ if error else None,
+                waited=round(waited, 4),
             )
         )
 
