@@ -16,7 +16,10 @@ EVIDENCE = (
 )  # fmt: skip
 LEXICAL = ("f1", "bleu", "exact")
 COUNTS = ("questions", "failed", "unanswered")
-WARNINGS = ("anchors_fell_back", "contexts_truncated", "query_images_missing")
+WARNINGS = (
+    "anchors_fell_back", "contexts_truncated", "query_images_missing", "steps_failed",
+    "steps_truncated", "steps_skipped",
+)  # fmt: skip
 
 
 def results_grid(benchmark: str, merged: MergedRuns, places: Places) -> Grid:
@@ -60,7 +63,7 @@ def errors_grid(merged: MergedRuns) -> Grid:
     lines = [
         Line(
             keys=(cell["benchmark"], cell["title"], cell["backbone"], category),
-            figure=_judge(one),
+            figure=_judge(one) + (f", {invalid_mark(one['invalid'])}" if one["invalid"] else ""),
             entries=tuple(_counted(counts[column]) for column in columns),
         )
         for cell in merged.cells.values()
@@ -86,12 +89,13 @@ def judges_grid(merged: MergedRuns) -> Grid:
     for honesty in merged.honesty:
         for one in honesty["planted"]:
             for kind in ("vague", "specific"):
-                entry = _rate(one[kind], one["unjudged"])
+                entry = _rate(one[kind], one["unjudged"], finished=one["finished"])
                 keys = (f"false accepts of {kind} answers", one["benchmark"], one["judge"])
                 lines.append(Line(keys=keys, figure=one["kind"], entries=entry))
         for one in honesty["spread"]:
             keys = (f"spread over repetitions, {one['system']}", one["benchmark"], one["judge"])
-            lines.append(Line(keys=keys, figure=one["kind"], entries=_spread(one["spread"])))
+            entry = _spread(one["spread"], one["left_out"])
+            lines.append(Line(keys=keys, figure=one["kind"], entries=entry))
         for one in honesty["agreement"]:
             keys = ("agreement (κ)", one["benchmark"], f"{one['first']} and {one['second']}")
             lines.append(Line(keys=keys, figure=one["kind"], entries=_kappa(one)))
@@ -104,7 +108,8 @@ def judges_grid(merged: MergedRuns) -> Grid:
         caption=(
             "Planted answers are wrong by construction: the share that a judge gives half the"
             " credit or more, with its Wilson interval. Spread is the standard deviation of one"
-            " answer's score. κ is Cohen's, with its bootstrap interval.",
+            " answer's score. κ is Cohen's, with its bootstrap interval; levels that are further"
+            " apart count more where there are several.",
         ),
     )
 
@@ -122,7 +127,7 @@ def _entries(cell: Cell, judges: Sequence[str]) -> list[Entry]:
         *(_score(evidence, "ranks nothing", "scores", name) for name in EVIDENCE),
         *(Entry(value=per[name], digits=1) for name in ("calls", "tokens")),
         Entry(value=per["seconds"], digits=2),
-        *(Entry(value=cell["warnings"][name]) for name in WARNINGS),
+        *(Entry(value=cell["warnings"].get(name, 0)) for name in WARNINGS),
     ]
 
 
@@ -149,20 +154,25 @@ def _counted(value: float | None) -> Entry:
     return Entry(value=value)
 
 
-def _rate(found: Mapping[str, Any] | None, unjudged: int) -> tuple[Entry, Entry, Entry]:
+def _rate(
+    found: Mapping[str, Any] | None, unjudged: int, *, finished: bool
+) -> tuple[Entry, Entry, Entry]:
     missed = f"{unjudged:,} of both kinds could not be judged" if unjudged else ""
-    if found is None:
-        return Entry(mark="none judged"), Entry(value=0), Entry(mark=missed)
+    if found is None or not finished:
+        mark = "none judged" if finished else "invalid (unfinished)"
+        return Entry(mark=mark), Entry(value=0), Entry(mark=missed)
     rate = Entry(value=found["rate"], interval=(found["low"], found["high"]))
     said = "; ".join(filter(None, (f"mean score {found['mean_score']:.3f}", missed)))
     return rate, Entry(value=found["judged"]), Entry(mark=said)
 
 
-def _spread(found: Mapping[str, Any] | None) -> tuple[Entry, Entry, Entry]:
+def _spread(found: Mapping[str, Any] | None, left_out: int) -> tuple[Entry, Entry, Entry]:
+    missed = f"{left_out:,} not judged every time" if left_out else ""
     if found is None:
-        return Entry(mark="none judged every time"), Entry(value=0), Entry()
+        return Entry(mark="none judged every time"), Entry(value=0), Entry(mark=missed)
     unsteady = f"{found['unsteady']:.1%} of answers change score"
-    return Entry(value=found["within"]), Entry(value=found["answers"]), Entry(mark=unsteady)
+    said = "; ".join(filter(None, (unsteady, missed)))
+    return Entry(value=found["within"]), Entry(value=found["answers"]), Entry(mark=said)
 
 
 def _kappa(found: Mapping[str, Any]) -> tuple[Entry, Entry, Entry]:

@@ -12,6 +12,9 @@ WARNINGS = {
     "contexts_truncated": "contexts cut to the model's window",
     "query_images_missing": "attached pictures without a file",
     "without_reference": "questions without a reference",
+    "steps_failed": "steps of builds in which the model's reply was of no use",
+    "steps_truncated": "steps of builds in which something was cut off",
+    "steps_skipped": "steps of builds of which nothing is in the memory",
 }
 
 
@@ -68,4 +71,4 @@ def validity_of(merged: MergedRuns) -> Validity:
 
 
 def _warnings(warnings: Mapping[str, Any]) -> list[str]:
-    return [f"{warnings[name]:,} {said}" for name, said in WARNINGS.items() if warnings[name]]
+    return [f"{warnings[name]:,} {said}" for name, said in WARNINGS.items() if warnings.get(name)]

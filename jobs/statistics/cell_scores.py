@@ -16,6 +16,9 @@ EXCLUDED = frozenset({"adversarial"})
 """Categories that no score covers (Table 6)."""
 CORRECTED = "corrected"
 
+FAULTY_STEPS = ("steps_failed", "steps_truncated", "steps_skipped")
+"""Of what a build by a language model counts, that which a score must tell of."""
+
 _IMAGE = re.compile(r"image \S+ has no file")
 
 
@@ -67,6 +70,7 @@ class CellScores:
         expected: Questions that the plan asks; None where the manifest does not say.
         judged: What judges made of the answers.
         lexical: F1, BLEU and exact match by question, as `f1`, `bleu` and `exact`.
+        build_counts: What the builds counted, summed.
     """
 
     cell: Cell
@@ -75,6 +79,7 @@ class CellScores:
     expected: int | None
     judged: tuple[JudgedAnswers, ...]
     lexical: Mapping[str, Mapping[str, float]]
+    build_counts: Mapping[str, int]
 
     @property
     def answers(self) -> bool:
@@ -144,6 +149,7 @@ class CellScores:
                 record.image is not None and record.image_uri is None for record in records
             ),
             "without_reference": sum(not record.reference.strip() for record in records),
+            **{name: self.build_counts.get(name, 0) for name in FAULTY_STEPS},
             "notes": counted(
                 _IMAGE.sub("the image has no file", n) for r in records for n in r.notes
             ),
@@ -191,6 +197,7 @@ def read_cell(
         expected=expected,
         judged=tuple(found),
         lexical=_lexical(cell.benchmark, _scored(records), {}),
+        build_counts=sum((Counter(build.counts) for build in run.builds(cell).read()), Counter()),
     )
 
 

@@ -73,6 +73,7 @@ class MadeRun:
         backbone: str = BACKBONE,
         expected: int | None = None,
         build_seconds: Mapping[str, float] | None = None,
+        build_counts: Mapping[str, int] | None = None,
     ) -> None:
         """Put a cell into the folder; judgements by `JUDGE.KIND`."""
         cell = Cell(benchmark=benchmark, system=system, backbone=backbone)
@@ -85,7 +86,10 @@ class MadeRun:
         for dialogue in dialogues:
             builds.append(
                 Build(
-                    dialogue_id=dialogue, counts={"rounds": 3}, cost={}, seconds=build_seconds or {}
+                    dialogue_id=dialogue,
+                    counts=build_counts or {"rounds": 3},
+                    cost={},
+                    seconds=build_seconds or {},
                 )
             )
         builds.finish(dialogues)

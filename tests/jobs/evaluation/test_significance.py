@@ -120,10 +120,24 @@ def test_warnings_count_what_must_be_known(run) -> None:
         "rounds_dropped": 2,
         "query_images_missing": 1,
         "without_reference": 0,
+        "steps_failed": 0,
+        "steps_truncated": 0,
+        "steps_skipped": 0,
         "notes": {"visual: the image has no file": 1},
     }
     overall = cell["evidence"]["scores"]["recall@12"]["overall"]
     assert overall["lacks"] == {"picture": 1}
+
+
+def test_steps_of_a_build_that_went_wrong_are_told_and_leave_the_score_valid(run) -> None:
+    counts = {"steps": 9, "steps_failed": 2, "steps_truncated": 1, "steps_skipped": 3}
+    run.add([run.record(0)], build_counts=counts)
+    cell = only_cell(run)
+    assert cell["valid"]
+    dialogues = cell["dialogues"]
+    assert {name: cell["warnings"][name] for name in counts if name != "steps"} == {
+        name: count * dialogues for name, count in counts.items() if name != "steps"
+    }
 
 
 def test_lexical_scores_are_means_over_answers(run) -> None:
