@@ -54,6 +54,7 @@ class Plot:
 
     Attributes:
         title: What it shows.
+        place: Of which benchmark and backbone, or judge.
         caption: How to read it.
         alt: What one who does not see it should know.
         svg: The drawing; None where there is nothing to draw.
@@ -61,6 +62,7 @@ class Plot:
     """
 
     title: str
+    place: str = ""
     caption: str = ""
     alt: str = ""
     svg: Markup | None = None

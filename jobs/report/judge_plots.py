@@ -61,12 +61,13 @@ class Levels:
                 )
             found.append(
                 _plot(
-                    f"{LEVELS}: {judge} ({kind}), {benchmark}",
+                    LEVELS,
                     rows,
                     SIDES,
                     "Means over the answers that got a level, rounded to quarters, with 95%"
                     " bootstrap intervals. A judge to be trusted gives answers that overlap more"
                     " with the gold a higher level.",
+                    place=f"{judge} ({kind}), {benchmark}",
                 )
             )
         return found or [Plot(title=LEVELS, absent="no judge gave any answer a level")]
@@ -126,14 +127,16 @@ def _plot(
     caption: str,
     span: tuple[float, float] = (0, 1),
     absent: str = "",
+    place: str = "",
 ) -> Plot:
     if not rows:
         return Plot(title=title, absent=absent)
-    name = "".join(letter if letter.isalnum() else "-" for letter in title)
+    name = "".join(letter if letter.isalnum() else "-" for letter in f"{title} {place}")
     return Plot(
         title=title,
+        place=place,
         caption=caption,
-        alt=f"{title}. {told(rows, series)}.",
+        alt=f"{title} {place}. {told(rows, series)}.",
         svg=row_plot(name, rows, series, series[0] if len(series) == 1 else "share", span=span),
     )
 

@@ -37,7 +37,12 @@ class Measured:
     @property
     def title(self) -> str:
         """Where the score is from."""
-        return f"{self.benchmark}, {self.backbone}"
+        return f"{self.benchmark}, answered by {self.backbone}"
+
+    @property
+    def short(self) -> str:
+        """The score's name without its judge's."""
+        return NAMES.get(self.key, "score")
 
     @property
     def slug(self) -> str:

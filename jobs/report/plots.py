@@ -31,27 +31,28 @@ def score_plots(merged: MergedRuns) -> list[Plot]:
 
 
 def _by_system(one: Measured) -> Plot:
-    title = f"By system: {one.name} ({one.title})"
+    title = f"By system: {one.name}"
     rows = {}
     for cell in one.cells:
         if found := one.scores(cell):
             scores, invalid = found
             rows[str(cell["title"])] = [_point(scores["overall"], invalid)]
     if all(points[0].value is None for points in rows.values()):
-        return Plot(title=title, absent="no system has a valid score")
+        return Plot(title=title, place=one.title, absent="no system has a valid score")
     return Plot(
         title=title,
+        place=one.title,
         caption=f"Means over all questions with {BY_QUESTION}.",
-        alt=f"{one.name} by system. {told(rows, [one.name])}.",
+        alt=f"{one.name} by system, {one.title}. {told(rows, [one.name])}.",
         svg=row_plot(f"system-{one.slug}", rows, [one.name], one.name),
     )
 
 
 def _by_category(one: Measured) -> Plot:
-    title = f"By category: {one.name} ({one.title})"
+    title = f"By category: {one.name}"
     valid = [cell for cell in one.cells if one.overall(cell)]
     if not valid:
-        return Plot(title=title, absent="no system has a valid score")
+        return Plot(title=title, place=one.title, absent="no system has a valid score")
     shown = valid[:MOST_SERIES]
     scores = [found[0]["category"] for cell in shown if (found := one.scores(cell))]
     rows = {
@@ -61,22 +62,23 @@ def _by_category(one: Measured) -> Plot:
     systems = [str(cell["title"]) for cell in shown]
     return Plot(
         title=title,
+        place=one.title,
         caption=f"Means with {BY_QUESTION}.{_left_out(len(valid), MOST_SERIES)}",
-        alt=f"{one.name} by category. {told(rows, systems)}.",
+        alt=f"{one.name} by category, {one.title}. {told(rows, systems)}.",
         svg=row_plot(f"category-{one.slug}", rows, systems, one.name),
     )
 
 
 def _differences(one: Measured, merged: MergedRuns) -> Plot:
     base = one.base or "the base"
-    title = f"Against {base}: {one.name} ({one.title})"
+    title = f"Against {base}: {one.name}"
     found = {
         str(cell["title"]): compared
         for cell in one.cells
         if (compared := _compared(one, cell, merged))
     }
     if not found:
-        return Plot(title=title, absent=_no_difference(one))
+        return Plot(title=title, place=one.title, absent=_no_difference(one))
     systems = list(found)[:MOST_SERIES]
     names = dict.fromkeys(name for system in systems for name in found[system])
     rows = {
@@ -85,10 +87,11 @@ def _differences(one: Measured, merged: MergedRuns) -> Plot:
     }
     return Plot(
         title=title,
+        place=one.title,
         caption=f"Differences on the same questions, system less {base}, with {BY_QUESTION}. Filled"
         " where the sign-flip permutation test has p < 0.05, in categories after Holm."
         f"{_left_out(len(found), MOST_SERIES)}",
-        alt=f"Difference of {one.name} from {base}. {told(rows, systems)}.",
+        alt=f"Difference of {one.name} from {base}, {one.title}. {told(rows, systems)}.",
         svg=row_plot(f"difference-{one.slug}", rows, systems, f"less {base}", span=None, zero=True),
     )
 
@@ -120,7 +123,7 @@ def _difference(found: Mapping[str, Any] | None) -> Point | None:
 
 
 def _cost(one: Measured) -> Plot:
-    title = f"Cost against {one.name} ({one.title})"
+    title = f"Against cost: {one.name}"
     valid = [
         (cell, overall, float(tokens))
         for cell in one.cells
@@ -128,7 +131,9 @@ def _cost(one: Measured) -> Plot:
         and (tokens := cell["cost"]["answer"]["per_question"]["tokens"])
     ]
     if not valid:
-        return Plot(title=title, absent="no system with a valid score has spent tokens")
+        return Plot(
+            title=title, place=one.title, absent="no system with a valid score has spent tokens"
+        )
     shown = valid[: 2 * MOST_SERIES]
 
     def fill(figure: Figure) -> None:
@@ -141,7 +146,7 @@ def _cost(one: Measured) -> Plot:
         all_tokens = [tokens for _, _, tokens in shown]
         axes.set_xscale("log")
         axes.set(xlim=(min(all_tokens) / 2, max(all_tokens) * 2), ylim=(0, 1))
-        axes.set(xlabel="tokens a question (log scale)", ylabel=label(one.name))
+        axes.set(xlabel="tokens a question (log scale)", ylabel=one.short)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -151,22 +156,27 @@ def _cost(one: Measured) -> Plot:
     said = (f"{c['title']}: {o['mean']:.3f} at {tokens:,.0f} tokens" for c, o, tokens in shown)
     return Plot(
         title=title,
+        place=one.title,
         caption="Tokens of all calls while answering, prompts and replies, with"
         f" {BY_QUESTION}.{_left_out(len(valid), 2 * MOST_SERIES)}",
-        alt=f"{one.name} against tokens a question. {'; '.join(said)}.",
+        alt=f"{one.name} against tokens a question, {one.title}. {'; '.join(said)}.",
         svg=draw(f"cost-{one.slug}", 2.8 + LEGEND_IN * len(shown), fill),
     )
 
 
 def _recall(one: Measured) -> Plot:
-    title = f"Evidence recall by k ({one.title})"
+    title = "Evidence recall by k"
     valid = [
         (str(cell["title"]), cell["evidence"]["scores"])
         for cell in one.cells
         if cell["evidence"] and not cell["evidence"]["invalid"]
     ]
     if not valid:
-        return Plot(title=title, absent="no system ranks rounds for questions with evidence")
+        return Plot(
+            title=title,
+            place=one.title,
+            absent="no system ranks rounds for questions with evidence",
+        )
     shown = valid[:MOST_SERIES]
     means = [
         [_mean(scores, f"recall@{k}") for k in CUTOFFS] + [_mean(scores, NEIGHBOURS)]
@@ -191,9 +201,10 @@ def _recall(one: Measured) -> Plot:
     )
     return Plot(
         title=title,
+        place=one.title,
         caption="Means over questions with evidence. On the right, hollow: what the context held,"
         f" neighbours of the ranked rounds among it.{_left_out(len(valid), MOST_SERIES)}",
-        alt=f"Recall at {', '.join(CUTOFFS)}, and in the context. {'; '.join(said)}.",
+        alt=f"Recall at {', '.join(CUTOFFS)}, and in the context, {one.title}. {'; '.join(said)}.",
         svg=draw(f"recall-{one.slug}", 2.8 + LEGEND_IN * len(shown), fill),
     )
 

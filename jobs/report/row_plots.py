@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from jobs.report.drawing import SOFT, draw, label, legend_below, style
 
-NAME_IN, SERIES_IN, GAP_IN, AXIS_IN, LEGEND_IN = 0.22, 0.17, 0.09, 0.75, 0.21
+NAME_IN, SERIES_IN, GAP_IN, AXIS_IN, LEGEND_IN = 0.2, 0.16, 0.15, 0.75, 0.21
 """Inches of a row's name, of a point, between rows, of the axis, and of a line of the legend."""
 
 

@@ -164,8 +164,9 @@ def to_latex(grid: Grid) -> str:
 
 
 def to_html(grid: Grid) -> Markup:
-    """A `table` that scrolls by itself where it is too wide; all texts are escaped."""
-    head = [Markup('<th scope="col">{}</th>').format(name) for name in grid.head]
+    """A `table` that scrolls by itself where it is too wide, and its caption; all is escaped."""
+    head = [Markup('<th scope="col">{}</th>').format(name) for name in (*grid.keys, "figure")]
+    head += [Markup('<th scope="col" class="value">{}</th>').format(name) for name in grid.columns]
     rows, before = [], None
     for line in grid.lines:
         again = " again" if line.keys == before else ""
@@ -177,8 +178,8 @@ def to_html(grid: Grid) -> Markup:
         before = line.keys
     return Markup(
         '<div class="scroll" role="region" tabindex="0" aria-label="{title}"><table>'
-        "<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody>"
-        "</table></div>"
+        '<caption class="unseen">{title}</caption><thead><tr>{head}</tr></thead><tbody>\n{rows}\n'
+        '</tbody></table></div><p class="caption">{caption}</p>'
     ).format(
         title=grid.title,
         caption=" ".join(grid.caption),
