@@ -116,13 +116,14 @@ def _summarise(
 ) -> None:
     from jobs.evaluation.manifest import read_manifest
     from jobs.significance import summarise_run
-    from jobs.tables import write_tables
+    from jobs.tables import REPORT, write_tables
 
     if Stage.STATISTICS in stages:
         with errors.status("statistics"):
             summarise_run(folder, read_manifest(folder), plan.seed, plan.draws)
     if Stage.TABLES in stages:
-        print_line(str(write_tables([folder], folder.path / "tables", data)[0]))
+        report = folder.path / REPORT
+        print_line(str(write_tables([folder], folder.path / "tables", data, report)[0]))
 
 
 def tables(
@@ -130,7 +131,7 @@ def tables(
     out: Annotated[Path, typer.Option("--out", help="Where the tables go.")],
     data: Data = None,
 ) -> None:
-    """Every table of the paper, ours beside the published figures; several runs as one."""
+    """Every table of the paper, ours beside the published ones, and the report; runs as one."""
     from jobs.evaluation.run_folder import RunFolder
     from jobs.tables import write_tables
 
