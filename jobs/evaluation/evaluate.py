@@ -82,6 +82,7 @@ def run_stage(
             progress(seen.look())
     except BaseException:
         _stop(waiting)
+        progress(seen.look())
         raise
     return {name: _told(driver) for name, driver in drivers.items()}
 
