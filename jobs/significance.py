@@ -76,7 +76,7 @@ def summarise_run(
         DataError: A line cannot be read.
         StoreError: The file cannot be written.
     """
-    plan = _planned(run, manifest)
+    plan = planned_run(run, manifest)
     draw = Resampling(seed=seed, draws=draws)
     judges = [judge.name for judge in plan.judges]
     rows = read_rows()
@@ -132,7 +132,12 @@ def _seconds(run: RunFolder, cell: Cell) -> dict[str, Any]:
     return machine_seconds(run.builds(cell).read(), run.timings(cell).read())
 
 
-def _planned(run: RunFolder, manifest: Mapping[str, Any]) -> PlannedRun:
+def planned_run(run: RunFolder, manifest: Mapping[str, Any]) -> PlannedRun:
+    """The plan that a run was made by.
+
+    Raises:
+        InputError: The manifest holds none.
+    """
     try:
         return PlannedRun.model_validate(manifest.get("plan"))
     except ValidationError as error:

@@ -61,7 +61,7 @@ def compare_systems(
                     continue
                 key = f"{benchmark}|{backbone}|{system}|{other}|{name}"
                 sides = scores[system][name], scores[other][name]
-                faults = [_faults(systems[side], name) for side in (system, other)]
+                faults = [faults_of(systems[side], name) for side in (system, other)]
                 found.append(
                     {
                         "benchmark": benchmark,
@@ -70,7 +70,7 @@ def compare_systems(
                         "base": other,
                         "score": name,
                         "invalid": {k: sum(f.get(k, 0) for f in faults) for f in faults for k in f},
-                        **_compared(*sides, systems[system], key, draw),
+                        **compared_scores(*sides, systems[system], key, draw),
                     }
                 )
     return found
@@ -103,20 +103,30 @@ def _pairs(systems: Sequence[str], base: str | None) -> list[tuple[str, str]]:
     return [(system, str(other)) for system, other in dict.fromkeys([*against, *steps, *further])]
 
 
-def _faults(cell: CellScores, name: str) -> dict[str, int]:
+def faults_of(cell: CellScores, name: str) -> dict[str, int]:
+    """What makes one of a cell's comparable scores invalid, by name."""
     if name in EVIDENCE:
         return cell.faults(answers=False)
     judged = next((j for j in cell.judged if name == f"judge:{j.judge}:{j.kind}"), None)
     return cell.faults(judged)
 
 
-def _compared(
+def compared_scores(
     first: Mapping[str, float],
     second: Mapping[str, float],
     cell: CellScores,
     key: str,
     draw: Resampling,
 ) -> dict[str, Any]:
+    """One score of two systems, the first's less the second's, on the questions that both have.
+
+    Args:
+        first: The score by question.
+        second: The other system's.
+        cell: Whose records say what the questions are about; either system's.
+        key: The figure's name, for its source of randomness.
+        draw: Seed and number of resamples.
+    """
     both = first.keys() & second.keys()
     left_out = len(first.keys() | second.keys()) - len(both)
     if not both:
