@@ -35,10 +35,10 @@ def write_tables(
         runs: Folders with `statistics.json`; of two runs with one cell the first holds.
         out: The folder for `table-01.md`, `.csv`, `.tex` and so on, and `tables.md` with them all.
         data: Folders of benchmarks whose questions Table 6 counts; None counts those of the runs.
-        report: The report's file; None is `report.html` beside the tables.
+        report: Where the report goes; None writes none.
 
     Returns:
-        The files, the report first, then `tables.md`.
+        The files: the report where it is asked for, then `tables.md`.
 
     Raises:
         InputError: A folder has no statistics.
@@ -52,9 +52,11 @@ def write_tables(
         files |= {f"{grid.name}{ending}": made(grid) for ending, made in FORMATS.items()}
     for name, text in files.items():
         write_at_once(out / name, text.encode())
-    page = report or out / REPORT
-    write_at_once(page, make_page(runs, merged, grids).encode(errors="replace"))
-    return [page, *(out / name for name in files)]
+    tables = [out / name for name in files]
+    if report is None:
+        return tables
+    write_at_once(report, make_page(runs, merged, grids).encode(errors="replace"))
+    return [report, *tables]
 
 
 def make_grids(

@@ -133,10 +133,10 @@ def tables(
 ) -> None:
     """Every table of the paper, ours beside the published ones, and the report; runs as one."""
     from jobs.evaluation.run_folder import RunFolder
-    from jobs.tables import write_tables
+    from jobs.tables import REPORT, write_tables
 
     folders = [RunFolder(_existing(path)) for path in runs]
-    print_line(str(write_tables(folders, out, _folders(data or []))[0]))
+    print_line(str(write_tables(folders, out, _folders(data or []), out / REPORT)[0]))
 
 
 class _Told:
