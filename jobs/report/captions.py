@@ -8,6 +8,7 @@ from jobs.report.merged_runs import MergedRuns
 from jobs.report.published import Places, PublishedTable
 from vmem.metrics.lexical import DEFINITIONS, SCORED_AS
 
+COSTS = (4, 8)
 LEXICAL = (7, 9, 10)
 """Tables with F1, BLEU and exact match."""
 WORDING = {
@@ -22,6 +23,8 @@ def score_caption(table: PublishedTable, merged: MergedRuns, places: Places) -> 
     found = [f"Unit: {table.unit}."]
     if table.notes:
         found.append(f"On the published figures: {' '.join(table.notes.split())}")
+    if merged.runs and table.number not in COSTS:
+        found.append("Intervals of ours: 95% bootstrap over questions, as in Appendix I.")
     if table.number in LEXICAL:
         found += scored_as(str(row.get("benchmark") or table.benchmark) for row in table.rows)
     placed = {

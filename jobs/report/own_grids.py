@@ -1,6 +1,7 @@
 """All tables of ours that the paper has not, in the order of a report."""
 
 from jobs.report.corrected_gold import corrected_grid
+from jobs.report.cost_by_role import roles_grid
 from jobs.report.interval_tables import categories_grid, intervals_grid
 from jobs.report.merged_runs import MergedRuns
 from jobs.report.own_tables import errors_grid, judges_grid, results_grid
@@ -17,6 +18,7 @@ def own_grids(merged: MergedRuns, places: Places) -> list[Grid]:
         intervals_grid(merged),
         categories_grid(merged),
         corrected_grid(merged),
+        roles_grid(merged),
         errors_grid(merged),
         judges_grid(merged),
     ]

@@ -138,3 +138,24 @@ def test_tables_name_the_scorer_of_their_overlaps(run) -> None:
     said = {n: " ".join(score_caption(tables[n], merged, PLACES)) for n in (1, 7, 9, 10)}
     assert [ours in text for text in said.values()] == [False, True, True, True]
     assert [theirs in text for text in said.values()] == [False, False, False, True]
+
+
+def test_costs_are_shown_by_what_calls_were_for(run) -> None:
+    add(run, "v-mem", [1.0, 0.0])
+    costs = {line.figure: line.entries for line in grids(run)["costs-by-role"].lines}
+    assert costs.keys() == {"answer: answer", "judge: strict.gallery"}
+    calls, failed, prompt, completion, seconds = (e.value for e in costs["answer: answer"])
+    assert (calls, failed, prompt, completion, seconds) == (2, 0, 2 * 100, 2 * 10, 2 * 0.5)
+
+
+def test_what_is_not_finished_says_so_of_judges_and_of_wrong_answers(run) -> None:
+    records = [run.record(0), run.record(1, answer="", error="ModelError: no")]
+    run.add(records, {"strict.gallery": [run.judgement(records[0], 0.0)]})
+    planted = run.folder.planted("mem-gallery.strict.gallery")
+    planted.append(run.judgement(records[0], 0.0, question_id="a~vague"))
+    shown = grids(run)
+    rates = {line.keys[0]: line.entries[0].text for line in shown["judges"].lines}
+    assert rates["false accepts of vague answers"] == "invalid (unfinished)"
+    assert {line.figure for line in shown["errors"].lines} == {
+        "strict (gallery), invalid (1 failed)"
+    }
