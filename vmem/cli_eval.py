@@ -10,8 +10,8 @@ import typer
 from rich.progress import Progress
 
 from jobs.evaluation.plan import EXCLUDED
-from jobs.retrieval import Outcome, evaluate, read_run
-from vmem import cli_runs, cli_show
+from jobs.retrieval import Outcome, evaluate
+from vmem import cli_compare, cli_runs, cli_show
 from vmem.build import without_image_lane
 from vmem.cli_data import AsJson, BenchmarkName, DataFolder
 from vmem.config import Encoders, Settings, load_settings
@@ -19,7 +19,7 @@ from vmem.datasets import read_benchmark
 from vmem.datasets.check import check
 from vmem.errors import InputError
 from vmem.metrics.summary import ScoredQuestion, summarise
-from vmem.show import errors, print_json, print_line, print_overall, print_summary
+from vmem.show import errors, print_json, print_line, print_summary
 from vmem.types import Benchmark
 
 eval_app = typer.Typer(help="Measure retrieval on benchmarks.", no_args_is_help=True)
@@ -74,37 +74,6 @@ def eval_retrieval(
         raise typer.Exit(1)
 
 
-@eval_app.command("compare")
-def compare(
-    base: Annotated[Path, typer.Argument(help="A run that `eval retrieval` wrote.")],
-    other: Annotated[Path, typer.Argument(help="Another run of the same questions.")],
-    benchmark: BenchmarkName,
-    data: DataFolder,
-    as_json: AsJson = False,
-) -> None:
-    """Paired differences of two runs, other less base, with 95% intervals."""
-    read = read_benchmark(benchmark, data)
-    before, after = read_run(base, read), read_run(other, read)
-    if before.keys() != after.keys():
-        raise InputError(f"{base} and {other} are not runs of the same questions")
-    differences = [
-        ScoredQuestion(
-            dialogue_id=question.dialogue_id,
-            category=question.category,
-            case=None,
-            scores={name: after[question.id][name] - value for name, value in scores.items()},
-            error=None,
-        )
-        for question in read.questions
-        if (scores := before.get(question.id))
-    ]
-    summary = summarise(differences, EXCLUDED)
-    if as_json:
-        print_json(summary.as_dict()["overall"])
-    else:
-        print_overall(summary, f"{other} less {base}")
-
-
 def _settings(name: str, encoders: str, image_lane: bool) -> Settings:
     chosen = load_settings(name)
     if encoders == "embedded":
@@ -157,6 +126,7 @@ def _scored(outcome: Outcome) -> ScoredQuestion:
     )
 
 
+eval_app.command("compare")(cli_compare.compare)
 eval_app.command("run")(cli_runs.run)
 eval_app.command("tables")(cli_runs.tables)
 eval_app.command("show")(cli_show.show)
