@@ -8,6 +8,7 @@ from jobs.report.merged_runs import Cell, MergedRuns
 from jobs.report.published import Places
 from jobs.report.score_entries import invalid_mark, score_entry
 from jobs.report.table_formats import Entry, Grid, Line
+from jobs.statistics.cell_scores import OF_BUILDS
 
 OVERALL = ("overall", "")
 EVIDENCE = (
@@ -17,8 +18,7 @@ EVIDENCE = (
 LEXICAL = ("f1", "bleu", "exact")
 COUNTS = ("questions", "failed", "unanswered")
 WARNINGS = (
-    "anchors_fell_back", "contexts_truncated", "query_images_missing", "steps_failed",
-    "steps_truncated", "steps_skipped",
+    "anchors_fell_back", "contexts_truncated", "query_images_missing", *OF_BUILDS,
 )  # fmt: skip
 
 

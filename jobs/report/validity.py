@@ -12,6 +12,8 @@ WARNINGS = {
     "contexts_truncated": "contexts cut to the model's window",
     "query_images_missing": "attached pictures without a file",
     "without_reference": "questions without a reference",
+    "images_without_pixels": "pictures of the memories not searched by their pixels",
+    "truncated_texts": "texts of the memories cut to the encoder's length",
     "steps_failed": "steps of builds in which the model's reply was of no use",
     "steps_truncated": "steps of builds in which something was cut off",
     "steps_skipped": "steps of builds of which nothing is in the memory",

@@ -16,8 +16,10 @@ EXCLUDED = frozenset({"adversarial"})
 """Categories that no score covers (Table 6)."""
 CORRECTED = "corrected"
 
-FAULTY_STEPS = ("steps_failed", "steps_truncated", "steps_skipped")
-"""Of what a build by a language model counts, that which a score must tell of."""
+OF_BUILDS = (
+    "images_without_pixels", "truncated_texts", "steps_failed", "steps_truncated", "steps_skipped",
+)  # fmt: skip
+"""Of what builds count, that which a score must tell of; steps are those of a language model."""
 
 _IMAGE = re.compile(r"image \S+ has no file")
 
@@ -149,7 +151,7 @@ class CellScores:
                 record.image is not None and record.image_uri is None for record in records
             ),
             "without_reference": sum(not record.reference.strip() for record in records),
-            **{name: self.build_counts.get(name, 0) for name in FAULTY_STEPS},
+            **{name: self.build_counts.get(name, 0) for name in OF_BUILDS},
             "notes": counted(
                 _IMAGE.sub("the image has no file", n) for r in records for n in r.notes
             ),

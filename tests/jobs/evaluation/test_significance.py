@@ -120,6 +120,8 @@ def test_warnings_count_what_must_be_known(run) -> None:
         "rounds_dropped": 2,
         "query_images_missing": 1,
         "without_reference": 0,
+        "images_without_pixels": 0,
+        "truncated_texts": 0,
         "steps_failed": 0,
         "steps_truncated": 0,
         "steps_skipped": 0,
