@@ -82,7 +82,7 @@ def open_models(run: RunFolder, budget: BudgetPlan) -> Iterator[Models]:
         yield Models(
             cache=cache,
             ledger=ledger,
-            budget=Budget(max_tokens=budget.max_tokens, max_usd=budget.max_usd),
+            budget=Budget(**budget.model_dump()),
         )
     finally:
         ledger.close()

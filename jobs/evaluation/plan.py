@@ -125,6 +125,7 @@ class BudgetPlan(_Section):
 
     max_tokens: int | None = Field(default=None, ge=0)
     max_usd: float | None = Field(default=None, ge=0)
+    max_calls: int | None = Field(default=None, ge=0)
 
 
 class Plan(_Section):

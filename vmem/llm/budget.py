@@ -90,10 +90,12 @@ class Budget:
     Attributes:
         max_tokens: Tokens of prompts and replies; None is no cap.
         max_usd: Money; None is no cap.
+        max_calls: Calls that were made, failed ones among them; None is no cap.
     """
 
     max_tokens: int | None = None
     max_usd: float | None = None
+    max_calls: int | None = None
 
     def check_price(self, model: str, price: Price | None) -> None:
         """Refuse to keep a money budget for a model of unknown price.
@@ -113,6 +115,12 @@ class Budget:
         Raises:
             BudgetError: A cap is reached, or what was spent is not known.
         """
+        made = spent.calls + spent.failed
+        if self.max_calls is not None and made >= self.max_calls:
+            raise BudgetError(
+                f"the budget of {self.max_calls:,} calls is spent: raise it and run again, kept"
+                " replies cost nothing"
+            )
         if self.max_tokens is not None:
             if spent.uncounted:
                 raise BudgetError(

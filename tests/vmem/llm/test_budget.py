@@ -83,6 +83,7 @@ SPENT = Spent(calls=7, tokens=999, usd=1.999)
         (Budget(max_usd=2), replace(SPENT, uncounted=1), MINI),
         (Budget(max_usd=2), replace(SPENT, usd=3, unpriced=1), SELF_HOSTED),
         (Budget(max_tokens=1000, max_usd=2), SPENT, MINI),
+        (Budget(max_calls=8), SPENT, MINI),
     ],
 )
 def test_what_is_within_the_budget_goes_on(
@@ -103,6 +104,9 @@ def test_what_is_within_the_budget_goes_on(
         (Budget(max_tokens=1000), replace(SPENT, uncounted=2), "2 replies came without token"),
         (Budget(max_usd=1.5), SPENT, r"the budget of 1\.5 USD is spent \(1\.9990 USD by 7 calls"),
         (Budget(max_usd=9), replace(SPENT, unpriced=3), "the cost of 3 calls in the ledger is"),
+        (Budget(max_calls=7), SPENT, "the budget of 7 calls is spent"),
+        (Budget(max_calls=8), replace(SPENT, failed=1), "the budget of 8 calls is spent"),
+        (Budget(max_calls=0), Spent(), "the budget of 0 calls is spent"),
     ],
 )
 def test_a_spent_budget_stops_calls(budget: Budget, spent: Spent, words: str) -> None:
