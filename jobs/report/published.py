@@ -87,7 +87,7 @@ class PublishedFigure(BaseModel):
     id: str
     where: str
     about: str
-    values: Mapping[str | int, float | tuple[float, float, float]]
+    values: Mapping[str | int, int | float | tuple[float, float, float]]
 
     def entries(self) -> dict[str, Entry]:
         """The figures as entries of a table, by name."""

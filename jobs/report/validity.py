@@ -9,7 +9,7 @@ from jobs.report.score_entries import invalid_mark
 
 WARNINGS = {
     "anchors_fell_back": "questions searched as they are, because an anchor failed",
-    "contexts_truncated": "contexts cut to the model's window",
+    "contexts_truncated": "contexts cut to their budget or to the model's window",
     "query_images_missing": "attached pictures without a file",
     "without_reference": "questions without a reference",
     "images_without_pixels": "pictures of the memories not searched by their pixels",
