@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from vmem.cli_cluster import cluster_app
 from vmem.cli_data import data_app
 from vmem.cli_eval import eval_app
 from vmem.cli_keys import keys_app
@@ -24,6 +25,7 @@ app.command()(serve)
 app.add_typer(eval_app, name="eval")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
+app.add_typer(cluster_app, name="cluster")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
@@ -20,6 +21,10 @@ OVERLAYS = ("dev", "gpu", "gpu-7b")
 SECRET = re.compile(r"^\| `([a-z-]+)` \| ([^|]*) \|", re.MULTILINE)
 Object = dict[str, Any]
 Rendered = Callable[..., list[Object]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "k8s: needs kubectl and its like (make test-k8s)")
 
 
 @pytest.fixture(scope="session")
@@ -62,10 +67,10 @@ def given() -> Given:
 
 
 @pytest.fixture(scope="session")
-def ray_schema() -> dict[str, Any]:
+def ray_schemas() -> dict[str, jsonschema.Draft202012Validator]:
     """Strict schemas of the kinds of ray.io, made from KubeRay's own definitions."""
     path = ROOT.parent / "shared" / "crds" / "rayio_v1.schema.json"
     if not path.is_file():
         pytest.skip(f"there are no schemas of ray.io at {path}: our own checks still run")
-    schemas: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return schemas
+    schemas = json.loads(path.read_text(encoding="utf-8"))
+    return {kind: jsonschema.Draft202012Validator(schema) for kind, schema in schemas.items()}
