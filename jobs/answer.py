@@ -166,6 +166,8 @@ async def _answer(
         seen = Oracle(
             reference=question.reference, category=question.category, evidence=question.evidence
         )
+    gold = gold_rounds(question, dialogue)
+    asked = _asked(question, dialogue, gold)
     started = time.perf_counter()
     with calls_heard() as calls:
         try:
@@ -173,19 +175,18 @@ async def _answer(
         except FATAL:
             raise
         except VmemError as error:
-            record = replace(_asked(question, dialogue), error=f"{type(error).__name__}: {error}")
+            record = replace(asked, error=f"{type(error).__name__}: {error}")
             seconds: Mapping[str, float] = {"failed": time.perf_counter() - started}
         else:
-            record = _answered(question, dialogue, answer)
+            record = _answered(asked, dialogue, answer, gold)
             waited = sum(call.waited for call in calls)
             seconds = {**answer.seconds, "waited": waited} if calls else answer.seconds
     record = replace(record, cost=costs_by_role(calls))
     return record, Timing(question_id=question.id, seconds=seconds)
 
 
-def _asked(question: Question, dialogue: Dialogue) -> Record:
+def _asked(question: Question, dialogue: Dialogue, gold: frozenset[int]) -> Record:
     image = question.query.image
-    gold = sorted(gold_rounds(question, dialogue))
     return Record(
         question_id=question.id,
         dialogue_id=dialogue.id,
@@ -194,19 +195,18 @@ def _asked(question: Question, dialogue: Dialogue) -> Record:
         image=image.id if image else None,
         image_uri=image.uri if image else None,
         reference=question.reference,
-        gold_rounds=_ids(gold, dialogue),
+        gold_rounds=_ids(sorted(gold), dialogue),
     )
 
 
-def _answered(question: Question, dialogue: Dialogue, answer: Answer) -> Record:
+def _answered(asked: Record, dialogue: Dialogue, answer: Answer, gold: frozenset[int]) -> Record:
     found, anchors = answer.retrieval, answer.retrieval.anchors
     # At the unit level an item is a unit: the first k items may be fewer rounds.
     items = [item.position for item in found.ranked]
     ranked = list(dict.fromkeys(items))
-    gold = gold_rounds(question, dialogue)
     scores = evidence_scores(items, found.context.positions, gold).as_row() if gold else None
     return replace(
-        _asked(question, dialogue),
+        asked,
         case=found.route.case.value,
         answer=answer.text,
         ranked_rounds=_ids(ranked, dialogue),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import uvloop
 from ray import ObjectRef
 from ray.exceptions import RayTaskError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_fixed
@@ -125,7 +126,7 @@ def drive(stage: Stage, plan: Plan, model: ModelPlan, path: Path) -> str:
         else:
             work = answer_all(plan, asked, run, models)
         try:
-            return asyncio.run(server.watched(work) if server else work)
+            return uvloop.run(server.watched(work) if server else work)
         except BaseExceptionGroup as group:
             raise _first(group) from None
 

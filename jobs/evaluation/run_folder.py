@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
@@ -124,7 +124,10 @@ class StageFile(Generic[Line]):
         self.path.unlink(missing_ok=True)
 
     def _dump(self, line: Line) -> bytes:
-        return json.dumps(asdict(line), ensure_ascii=False).encode(errors="surrogatepass") + b"\n"
+        return (
+            json.dumps(line, ensure_ascii=False, default=_plain).encode(errors="surrogatepass")
+            + b"\n"
+        )
 
     def _parse(self, path: Path, *, last_may_be_cut: bool) -> list[Line]:
         lines = path.read_bytes().split(b"\n")
@@ -140,6 +143,11 @@ class StageFile(Generic[Line]):
                 first = error.errors()[0]["msg"]
                 raise DataError(f"{path} line {number} cannot be read: {first}") from error
         return found
+
+
+def _plain(record: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A dataclass as JSON takes it, what is in it not copied first."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 class RunFolder:
