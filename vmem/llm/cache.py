@@ -155,9 +155,11 @@ class ReplyCache:
             future.set_result(kept)
 
     def _write(self, replies: list[tuple[str, KeptReply]]) -> list[KeptReply]:
-        """Keep replies, and read what is kept under their keys."""
+        """Keep replies; what was kept under a key before stays, and is read."""
         with self._told("be written"), self._transaction() as connection:
-            connection.executemany(_INSERT, [_to_row(*item) for item in replies])
+            written = connection.executemany(_INSERT, [_to_row(*item) for item in replies])
+            if written.rowcount == len(replies):
+                return [kept for _, kept in replies]
             rows = [connection.execute(_SELECT, (key,)).fetchone() for key, _ in replies]
         return [_from_row(row) for row in rows]
 
