@@ -59,7 +59,8 @@ def rendered() -> Rendered:
 def given() -> Given:
     """The Secrets that k8s/README.md tells to make, and what KubeRay makes of the RayService."""
     text = (K8S / "README.md").read_text(encoding="utf-8")
-    rows = dict(SECRET.findall(text))
+    table = text[text.index("| Secret | keys |") :].partition("\n\n")[0]
+    rows = dict(SECRET.findall(table))
     return Given(
         secrets={name: frozenset(re.findall(r"`([^`]+)`", keys)) for name, keys in rows.items()},
         services={"vmem-serve-svc": frozenset({"serve"})},
