@@ -1,4 +1,4 @@
-"""A language model that is given up once its server stays away."""
+"""A language model that is given up once no call can succeed."""
 
 from collections.abc import AsyncGenerator
 
@@ -9,9 +9,11 @@ from vmem.ports import ChatModel, ChatReply, ChatRequest
 class GivenUpChat:
     """Another model, until so many calls in a row found its server away; then it is asked no more.
 
-    Each of those calls was tried as often as the model tries: what would follow are as many
-    failures as there are questions left. A call that gets through starts the count anew, and so
-    does one that fails otherwise, since somebody answered it.
+    Nor is it once a call says that none can succeed.
+
+    Each of those was tried as often as the model tries: what would follow are as many failures as
+    there are questions left. A call that gets through starts the count anew, and so does one that
+    fails otherwise, since somebody answered it.
 
     Args:
         chat: The model that is asked.
@@ -38,7 +40,7 @@ class GivenUpChat:
         """Answer one request.
 
         Raises:
-            ModelUnusableError: The server stayed away for too long.
+            ModelUnusableError: The server stayed away for too long, or no call can succeed.
             ModelError, ImageError: As the model's own `complete`.
         """
         if self._why:
@@ -50,6 +52,9 @@ class GivenUpChat:
             if self._away >= self._patience:
                 self._why = f"{error}; {self._away} calls in a row ended so, and no more are made"
                 raise ModelUnusableError(self._why) from error
+            raise
+        except ModelUnusableError as error:
+            self._why = str(error)
             raise
         except Exception:
             self._away = 0

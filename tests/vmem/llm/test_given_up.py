@@ -60,6 +60,11 @@ def test_whoever_answers_is_not_away(between: Callable[[], Exception | str]) -> 
     assert not [each for each in said if each.startswith("ModelUnusable")]
 
 
+def test_a_model_that_cannot_be_used_is_asked_once() -> None:
+    said, calls = asked([ModelUnusableError("m rejects the key"), "too late"], 3)
+    assert said == ["ModelUnusableError: m rejects the key"] * 2 and calls == 1
+
+
 def test_a_stream_is_counted_as_any_call() -> None:
     chat = GivenUpChat(FakeChat(lambda _: "two words"), 1)
 
