@@ -12,6 +12,7 @@ from jobs.compare_runs import compare_runs, open_side, regressions
 from jobs.evaluation.run_folder import write_json
 from vmem.cli import app
 from vmem.errors import InputError
+from vmem.types import Benchmark, Dialogue, Query, Question, Round, Turn
 
 NUMBERS = range(40)
 JUDGE = "strict.gallery"
@@ -201,3 +202,40 @@ def test_what_is_no_run(made: Callable[..., Path], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["eval", "compare", str(run), str(tmp_path / "outcome.jsonl")])
     assert isinstance(done.exception, InputError)
     assert "give --benchmark and --data for outcome files" in str(done.exception)
+
+
+def test_outcome_files_have_a_status_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = [
+        Round(id=f"r{n}", position=n, session="D", time="2026-03-02", turns=(turn,))
+        for n, turn in enumerate(Turn(source_id=f"r{n}", speaker="user") for n in range(2))
+    ]
+    questions = [
+        Question(
+            id=f"q{n}",
+            dialogue_id=f"d{n % 2}",
+            query=Query(text="?"),
+            reference="",
+            category="FR",
+            evidence=frozenset({"r1"}),
+        )
+        for n in range(20)
+    ]
+    dialogues = tuple(Dialogue(id=f"d{n}", rounds=tuple(rounds)) for n in range(2))
+    read = Benchmark(name="t", dialogues=dialogues, questions=tuple(questions), issues=())
+    monkeypatch.setattr("vmem.cli_compare.read_benchmark", lambda *_: read)
+
+    def outcomes(name: str, ranked: list[str]) -> str:
+        shown = [[each] for each in ranked]
+        record = {"case": "text->text", "context_words": 1, "error": None}
+        record |= {"ranked_rounds": shown, "context_rounds": shown}
+        lines = [json.dumps({"question_id": question.id, **record}) for question in questions]
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+        return str(tmp_path / name)
+
+    first, second = outcomes("first", ["r1", "r0"]), outcomes("second", ["r0", "r1"])
+    command = ["eval", "compare", "--benchmark", "t", "--data", str(tmp_path), "--json"]
+    done = CliRunner().invoke(app, [*command, first, second, "--fail-on-regression"])
+    assert done.exit_code == 1 and "B is worse, by question" in " ".join(done.stderr.split())
+    worse = {one["score"]: one["difference"] for one in json.loads(done.stdout)["regressions"]}
+    assert worse["recall@1"] == -1.0 and worse["mrr"] == -1 / 2 and "recall@12" not in worse
+    assert CliRunner().invoke(app, [*command, second, first, "--fail-on-regression"]).exit_code == 0
