@@ -1,6 +1,6 @@
 """Measures how busy the stages of an evaluation keep a server, and what they add to its time.
 
-python -m jobs.benchmark_eval [--concurrency 8] [--repeats 5] [--data LOCOMO]
+python -m jobs.benchmark_eval [--concurrency 8] [--repeats 3] [--data LOCOMO]
 
 The server is a process of its own that takes as long for every call. What stages add is their time
 from the first call to the last reply over the least it could be, calls × latency / concurrency; a
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +37,8 @@ from jobs.evaluation.records import Stage
 from vmem.show import console, errors
 
 LATENCY_S = 0.1
+SYSTEMS = ("bm25", "v-mem")
+"""Searched without and with encoders; what they take is theirs, and not the stage's."""
 FAKE = {"encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}}}
 PROMPT = "Some words of a context that is as long as those of a real question are. " * 60
 
@@ -64,7 +67,7 @@ class Measured:
 
 def main(
     concurrency: Annotated[list[int], typer.Option("--concurrency")] = [8, 32],  # noqa: B006
-    repeats: Annotated[int, typer.Option("--repeats", min=2)] = 5,
+    repeats: Annotated[int, typer.Option("--repeats", min=2)] = 3,
     data: Annotated[Path | None, typer.Option("--data", help="LoCoMo; else the sample.")] = None,
 ) -> None:
     """Print busy shares, time added and processor time a call, at each limit of calls at once."""
@@ -95,23 +98,23 @@ def _server() -> Iterator[str]:
 
 
 def _measure(url: str, limit: int, data: Path, path: Path) -> Iterator[tuple[str, Measured]]:
+    def stage(run: Callable[[], object]) -> Measured:
+        return _stage(url, limit, run)
+
     alone = _plan(url, limit, data, "no-memory", FAKE)
-    backbone, judge = alone.backbones[0], alone.judges[0]
-    answered = _stage(url, limit, lambda: drive(Stage.ANSWER, alone, backbone, path / "alone"))
+    answered = stage(lambda: _answer(alone, path / "alone"))
     yield "answer stage, no memory", answered
-    yield (
-        "judge stage",
-        _stage(url, limit, lambda: drive(Stage.JUDGE, alone, judge, path / "alone")),
-    )
-    whole = _plan(url, limit, data, "v-mem", {})
-    yield (
-        "answer stage, v-mem",
-        _stage(url, limit, lambda: drive(Stage.ANSWER, whole, backbone, path / "whole")),
-    )
-    yield (
-        "bare client",
-        _stage(url, limit, lambda: asyncio.run(_bare(url, limit, answered.work.calls))),
-    )
+    judged = stage(lambda: drive(Stage.JUDGE, alone, alone.judges[0], path / "alone"))
+    yield "judge stage", judged
+    bare = stage(lambda: asyncio.run(_bare(url, limit, answered.work.calls)))
+    yield "bare client", bare
+    for system in SYSTEMS:
+        plan = _plan(url, limit, data, system, {})
+        yield f"answer stage, {system}", stage(partial(_answer, plan, path / system))
+
+
+def _answer(plan: Plan, path: Path) -> None:
+    drive(Stage.ANSWER, plan, plan.backbones[0], path)
 
 
 def _plan(url: str, limit: int, data: Path, system: str, changes: dict[str, Any]) -> Plan:
