@@ -67,7 +67,7 @@ def test_four_bits_leave_embeddings_and_pictures_tower_as_they_are() -> None:
 
 def test_milvus_log_and_retrievers_by_the_units() -> None:
     load = Load(memories=100, rounds=50, units=2, pictures=0.5)
-    measured, assumed = Measured(log_bytes=10, row_bytes=20, hot_bytes=30), Assumed()
+    measured, assumed = Measured(log_bytes=10, row_bytes=20), Assumed(hot_bytes=30)
     sizing = plan_cluster(_settings(), load, measured=measured, assumed=assumed)
     results = _results(sizing)
     text, images, spare = 100 * 50 * 2, 100 * 50 // 2, 1 + assumed.spare

@@ -196,7 +196,7 @@ def test_monitors_and_rules_fit_their_packaged_schema(rendered: Any, k8s: Path) 
       for (const object of objects) new operator[object.kind](object).validate();
       console.log(objects.length);
     """
-    index = modules / "@kubernetes-models" / "prometheus-operator" / "index.js"
+    index = modules / "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/index.js"
 
     def run(given: list[Any]) -> subprocess.CompletedProcess[str]:
         command = [node, "--input-type=module", "-e", script, index, json.dumps(given)]

@@ -92,15 +92,15 @@ def _processes(
     hot = min(asked, float(store.hot_units))
     held = sum(
         hot * (units / max(1, load.text_units + load.image_units))
-        * (WIDTHS.get(encoder.kind, 0) * BYTES_32 + measured.hot_bytes)
+        * (WIDTHS.get(encoder.kind, 0) * BYTES_32 + assumed.hot_bytes)
         for _, encoder, units in _lanes(settings, load)
     )  # fmt: skip
     sizing.add(
         "application",
         "memories held by each Retriever",
-        f"{hot:,.0f} units × (width × 4 B + {measured.hot_bytes:,} B)",
+        f"{hot:,.0f} units × (width × 4 B + {assumed.hot_bytes:,} B)",
         f"{held / GB:.1f} GB",
-        "measured",
+        "assumed",
     )
     if asked > store.hot_units:
         sizing.warnings.append(
