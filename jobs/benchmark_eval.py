@@ -37,6 +37,7 @@ from jobs.evaluation.records import Stage
 from vmem.show import console, errors
 
 LATENCY_S = 0.1
+BARE = "bare client"
 SYSTEMS = ("bm25", "v-mem")
 """Searched without and with encoders; what they take is theirs, and not the stage's."""
 FAKE = {"encoders": {"text": {"kind": "fake"}, "image": {"kind": "fake"}}}
@@ -51,13 +52,11 @@ class Measured:
         work: What the server did.
         concurrency: Calls that it was to have under way.
         cpu_s: Processor time of this process from the first call to the last reply.
-        before_s: Seconds of the stage before its first call: models are loaded, data read.
     """
 
     work: Work
     concurrency: int
     cpu_s: float
-    before_s: float
 
     @property
     def added(self) -> float:
@@ -103,14 +102,14 @@ def _measure(url: str, limit: int, data: Path, path: Path) -> Iterator[tuple[str
 
     alone = _plan(url, limit, data, "no-memory", FAKE)
     answered = stage(lambda: _answer(alone, path / "alone"))
-    yield "answer stage, no memory", answered
+    yield "answers, no memory", answered
     judged = stage(lambda: drive(Stage.JUDGE, alone, alone.judges[0], path / "alone"))
-    yield "judge stage", judged
+    yield "judgements", judged
     bare = stage(lambda: asyncio.run(_bare(url, limit, answered.work.calls)))
-    yield "bare client", bare
+    yield BARE, bare
     for system in SYSTEMS:
         plan = _plan(url, limit, data, system, {})
-        yield f"answer stage, {system}", stage(partial(_answer, plan, path / system))
+        yield f"answers, {system}", stage(partial(_answer, plan, path / system))
 
 
 def _answer(plan: Plan, path: Path) -> None:
@@ -135,7 +134,6 @@ def _plan(url: str, limit: int, data: Path, system: str, changes: dict[str, Any]
 
 def _stage(url: str, limit: int, run: Callable[[], object]) -> Measured:
     httpx.post(f"{url}/work")
-    began = time.perf_counter()
     with _clocks() as clocks:
         run()
     work = Work(**httpx.get(f"{url}/work").json())
@@ -143,9 +141,7 @@ def _stage(url: str, limit: int, run: Callable[[], object]) -> Measured:
         raise AssertionError(f"{work.most} calls at once, over the limit of {limit}")
     at, cpu = np.array(clocks).T
     first, last = np.interp([work.first, work.last], at, cpu)
-    return Measured(
-        work=work, concurrency=limit, cpu_s=float(last - first), before_s=work.first - began
-    )
+    return Measured(work=work, concurrency=limit, cpu_s=float(last - first))
 
 
 @contextmanager
@@ -198,21 +194,26 @@ def _print(limit: int, found: dict[str, list[Measured]]) -> None:
     columns: dict[str, Callable[[Measured], float]] = {
         "busy %": lambda one: 100 * one.work.busy(limit),
         "added %": lambda one: 100 * one.added,
-        "CPU ms/call": lambda one: 1000 * one.cpu_s / one.work.calls,
-        "server's CPU ms/call": lambda one: 1000 * one.work.cpu / one.work.calls,
-        "call, ms": lambda one: 1000 * one.work.served / one.work.calls,
-        "before, s": lambda one: one.before_s,
+        "CPU ms": lambda one: 1000 * one.cpu_s / one.work.calls,
+        "server's": lambda one: 1000 * one.work.cpu / one.work.calls,
+        "call ms": lambda one: 1000 * one.work.served / one.work.calls,
     }
-    for name in ("", "calls", *columns):
+    for name in ("", "calls", *columns, "over bare %"):
         table.add_column(name)
     for name, runs in found.items():
         cells = [_shown([read(one) for one in runs]) for read in columns.values()]
-        table.add_row(name, str(runs[0].work.calls), *cells)
+        pairs = zip(runs, found[BARE], strict=True)
+        over = [100 * ((1 + one.added) / (1 + bare.added) - 1) for one, bare in pairs]
+        table.add_row(name, str(runs[0].work.calls), *cells, _shown(over))
     console.print(table)
+    console.print(
+        "added: time over calls × latency / concurrency; CPU ms: this process's a call, and beside"
+        " it the server's; call ms: what a call took there; over bare: time over the bare client's"
+    )
 
 
 def _shown(values: Sequence[float]) -> str:
-    low, _, high = statistics.quantiles(values, n=4)
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return f"{statistics.median(values):.1f} [{low:.1f}, {high:.1f}]"
 
 
