@@ -26,9 +26,13 @@ F = TypeVar("F", bound="Form")
 
 
 class Form(BaseModel):
-    """What a reply is to say; a default stands for what a model leaves out."""
+    """What a reply is to say; a default stands for what a model leaves out.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    A number may stand for a text: asked how many, models answer with one. At least one field
+    should have no default, or any JSON object will do.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from pydantic import Field
-
 from vmem.baselines.building import Step
 from vmem.baselines.forms import Form
 from vmem.baselines.wording import Wording
@@ -50,8 +48,8 @@ class Relation(Form):
 class Entities(Form):
     """What a unit is about."""
 
-    entities: tuple[Entity, ...] = Field(default=())
-    relations: tuple[Relation, ...] = Field(default=())
+    entities: tuple[Entity, ...]
+    relations: tuple[Relation, ...] = ()
 
 
 class Writer:

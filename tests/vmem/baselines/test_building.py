@@ -57,6 +57,10 @@ def test_what_is_no_form_is_asked_for_once_more_and_not_a_third_time(reply: str)
     assert len(found.usage) == 2
 
 
+def test_a_number_may_stand_for_a_text() -> None:
+    assert read_form('{"items": [{"text": 2}]}', Note) == Note(items=(Item(text="2"),))
+
+
 def test_an_empty_reply_is_an_unreadable_one() -> None:
     found, _ = filled(ModelFormatError("nothing"), GOOD)
     assert found.value is not None and len(found.usage) == 1
