@@ -27,14 +27,12 @@ def cells_of(run: RunFolder) -> list[Cell]:
     cells = {_cell(path) for path in (run.path / "answers").glob("*.jsonl")}
     if not cells:
         raise InputError(f"{run.path} has no answers: run its answer stage first")
-    planned: dict[str, list[str]] = {}
-    if (run.path / FILE).is_file():
-        plan: Mapping[str, Any] = read_manifest(run).get("plan", {})
-        planned = {
-            "benchmark": [one["name"] for one in plan.get("benchmarks", ())],
-            "system": list(plan.get("systems", ())),
-            "backbone": [one["name"] for one in plan.get("backbones", ())],
-        }
+    plan: Mapping[str, Any] = _manifest(run).get("plan", {})
+    planned = {
+        "benchmark": [one["name"] for one in plan.get("benchmarks", ())],
+        "system": list(plan.get("systems", ())),
+        "backbone": [one["name"] for one in plan.get("backbones", ())],
+    }
 
     def place(what: str, name: str) -> tuple[int, str]:
         order = planned.get(what, [])
@@ -58,11 +56,11 @@ def read_questions(run: RunFolder, wanted: Wanted | None = None) -> Iterator[See
         DataError: A line cannot be read.
     """
     wanted = wanted or Wanted()
-    cells = cells_of(run)
+    cells, manifest = cells_of(run), _manifest(run)
     states: dict[Cell, dict[str, State]] = {}
     categories: dict[str, None] = {}
     for cell in cells:
-        read = _read_cell(run, cell)
+        read = _read_cell(run, cell, manifest)
         states[cell] = {seen.record.question_id: seen.state for seen in read}
         if wanted.has_cell(cell):
             categories |= {seen.record.category: None for seen in read}
@@ -77,7 +75,7 @@ def read_questions(run: RunFolder, wanted: Wanted | None = None) -> Iterator[See
             for other in cells
             if (other.benchmark, other.backbone) == (cell.benchmark, cell.backbone)
         }
-        for seen in _read_cell(run, cell):
+        for seen in _read_cell(run, cell, manifest):
             found = replace(seen, disagreements=(*_judges(seen), *_systems(seen, rivals)))
             if wanted.has(found):
                 yield found
@@ -90,12 +88,14 @@ def _cell(path: Path) -> Cell:
     return Cell(benchmark=parts[0], system=parts[1], backbone=parts[2])
 
 
-def _read_cell(run: RunFolder, cell: Cell) -> list[SeenQuestion]:
+def _read_cell(run: RunFolder, cell: Cell, manifest: Mapping[str, Any]) -> list[SeenQuestion]:
     records = run.answers(cell).read()
     answers = any(record.answer or "answer" in record.cost for record in records)
     verdicts: dict[str, list[Verdict]] = {}
-    for verdict in _verdicts(run, cell):
+    judges = [one["name"] for one in manifest.get("plan", {}).get("judges", ())]
+    for verdict in _verdicts(run, cell, judges):
         verdicts.setdefault(verdict.line.question_id, []).append(verdict)
+    corrected = manifest.get("corrections", {}).get(cell.benchmark, {}).get("references", {})
     seconds = {timing.question_id: timing.seconds for timing in run.timings(cell).read()}
     return [
         SeenQuestion(
@@ -104,18 +104,18 @@ def _read_cell(run: RunFolder, cell: Cell) -> list[SeenQuestion]:
             verdicts=(given := tuple(verdicts.get(record.question_id, ()))),
             seconds=seconds.get(record.question_id, {}),
             state=_state(record, given, answers=answers, judged=bool(verdicts)),
+            corrected=corrected.get(record.question_id),
         )
         for record in records
     ]
 
 
-def _verdicts(run: RunFolder, cell: Cell) -> list[Verdict]:
+def _verdicts(run: RunFolder, cell: Cell, judges: Sequence[str]) -> list[Verdict]:
     """All judgements of a cell's answers, the main judge's before the others'."""
     names = {
         path.name.removesuffix(".jsonl").removesuffix(".partial")
         for path in (run.path / "judgements").glob(f"{cell}.*.jsonl")
     }
-    judges = _planned_judges(run)
     primary = PRIMARY_KIND.get(cell.benchmark, "gallery")
     found = []
     for name in names:
@@ -128,10 +128,8 @@ def _verdicts(run: RunFolder, cell: Cell) -> list[Verdict]:
     return [verdict for _, verdict in sorted(found, key=lambda pair: pair[0])]
 
 
-def _planned_judges(run: RunFolder) -> list[str]:
-    if not (run.path / FILE).is_file():
-        return []
-    return [one["name"] for one in read_manifest(run).get("plan", {}).get("judges", ())]
+def _manifest(run: RunFolder) -> Mapping[str, Any]:
+    return read_manifest(run) if (run.path / FILE).is_file() else {}
 
 
 def _state(record: Record, given: Sequence[Verdict], *, answers: bool, judged: bool) -> State:

@@ -33,6 +33,7 @@ def facts(seen: SeenQuestion) -> list[tuple[str, str]]:
         ("question", record.question),
         ("picture", _picture(record)),
         ("gold answer", record.reference or "none"),
+        ("corrected gold answer", seen.corrected or ""),
         ("gold evidence", _evidence(record)),
         ("route", record.case or "none"),
         *_anchors(record),
@@ -66,6 +67,7 @@ def as_dict(seen: SeenQuestion) -> dict[str, Any]:
         **asdict(seen.cell),
         "state": seen.state.value,
         "disagreements": list(seen.disagreements),
+        "corrected_reference": seen.corrected,
         **asdict(seen.record),
         "judgements": [
             {"judge": one.judge, "kind": one.kind, "gold": one.gold, **asdict(one.line)}

@@ -65,6 +65,7 @@ class SeenQuestion:
         seconds: By step, on the machine that answered; empty where nothing was timed.
         state: How it ended.
         disagreements: Who takes for wrong what others take for right, a sentence each.
+        corrected: The corrected gold answer, where the run has one.
     """
 
     cell: Cell
@@ -73,6 +74,7 @@ class SeenQuestion:
     seconds: Mapping[str, float]
     state: State
     disagreements: tuple[str, ...] = ()
+    corrected: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

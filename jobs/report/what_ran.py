@@ -100,6 +100,8 @@ def _facts(manifest: Mapping[str, Any], plan: Mapping[str, Any]) -> Iterator[tup
     changes = ", ".join(f"{name}: {value}" for name, value in _flat(plan.get("changes", {})))
     yield "changed for all systems", changes or "nothing"
     yield "seed and draws", f"{manifest.get('seed', UNKNOWN)}, {manifest.get('draws', 0):,} draws"
+    corrected = [f"{one['count']:,} of {n}" for n, one in manifest.get("corrections", {}).items()]
+    yield "corrected gold answers", ", ".join(corrected) or "none"
     yield "code", f"vmem {code.get('version', UNKNOWN)}, {str(code.get('sha256', ''))[:12]}"
     said = [f"{name} {value}" for name, value in machine.items()]
     yield "machine", ", ".join(said) or UNKNOWN

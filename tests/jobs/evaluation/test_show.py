@@ -210,7 +210,11 @@ def test_corrected_gold_is_told_beside_the_original(run) -> None:
     lines = {"strict.gallery": [run.judgement(record, 0.0)]}
     lines["strict.gallery.corrected"] = [run.judgement(record, 1.0)]
     run.add([record], lines)
+    corrections = {"mem-gallery": {"references": {record.question_id: "in the blue box"}}}
+    manifest = run.manifest(corrections=corrections)
+    (run.folder.path / "manifest.json").write_text(json.dumps(manifest))
     (seen,) = read_questions(run.folder)
+    assert dict(facts(seen))["corrected gold answer"] == "in the blue box"
     assert seen.state is State.WRONG
     assert seen.disagreements == ()
     assert [verdict.gold for verdict in seen.verdicts] == ["original", "corrected"]
