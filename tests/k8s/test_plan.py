@@ -177,9 +177,7 @@ def test_the_command_prints_every_line_and_says_by_its_status_what_does_not_fit(
 
 def test_an_overlays_file_is_a_configuration_too(k8s: Path) -> None:
     path = k8s / "overlays" / "gpu-7b" / "serve.yaml"
-    done = CliRunner().invoke(
-        app, ["cluster", "plan", "-c", str(path), "--memories", "10", "--gpu-gb", "24"]
-    )
+    done = CliRunner().invoke(app, ["cluster", "plan", "-c", str(path), "--memories", "10"])
     assert done.exit_code == 0, done.output
     assert "GPUs in all: 4" in done.output
 
