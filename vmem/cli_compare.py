@@ -9,10 +9,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from jobs.evaluation.plan import EXCLUDED
 from jobs.retrieval import read_run
 from vmem.cli_data import AsJson
-from vmem.datasets import read_benchmark
+from vmem.datasets import EXCLUDED, read_benchmark
 from vmem.errors import InputError
 from vmem.metrics.summary import ScoredQuestion, Summary, summarise
 from vmem.show import console, errors, print_json, print_line, print_overall

@@ -9,13 +9,12 @@ from typing import Annotated, Literal
 import typer
 from rich.progress import Progress
 
-from jobs.evaluation.plan import EXCLUDED
 from jobs.retrieval import Outcome, evaluate
 from vmem import cli_compare, cli_runs, cli_show
 from vmem.build import without_image_lane
 from vmem.cli_data import AsJson, BenchmarkName, DataFolder
 from vmem.config import Encoders, Settings, load_settings
-from vmem.datasets import read_benchmark
+from vmem.datasets import EXCLUDED, read_benchmark
 from vmem.datasets.check import check
 from vmem.errors import InputError
 from vmem.metrics.summary import ScoredQuestion, summarise

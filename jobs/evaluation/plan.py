@@ -21,7 +21,7 @@ from vmem.config import (
     settings_file,
 )
 from vmem.config import replace as replace_settings
-from vmem.datasets import READERS, read_benchmark
+from vmem.datasets import EXCLUDED, READERS, read_benchmark
 from vmem.datasets.sample import SAMPLE, read_sample
 from vmem.errors import ConfigError, InputError
 from vmem.metrics.judge import MAX_TOKENS
@@ -34,8 +34,6 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 """No point: points part the names of files."""
 KINDS: Mapping[str, tuple[JudgeKind, ...]] = {"locomo": ("locomo", "binary")}
 """What a judge is asked for on each benchmark; on all others `gallery`."""
-EXCLUDED = frozenset({"adversarial"})
-"""LoCoMo's adversarial questions reward abstention, not retrieval (Table 6)."""
 Changes = Mapping[str, Mapping[str, Any]]
 """Values that differ, by section of the settings."""
 

@@ -7,9 +7,9 @@ from jobs.report.drawing import Plot
 from jobs.report.merged_runs import MergedRuns
 from jobs.report.questions import SeenQuestion
 from jobs.report.row_plots import Point, Rows, row_plot, told
-from jobs.statistics.cell_scores import EXCLUDED
 from jobs.statistics.error_analysis import evidence_shown
 from jobs.statistics.means import Resampling
+from vmem.datasets import EXCLUDED
 from vmem.metrics.lexical import token_f1
 from vmem.metrics.significance import bootstrap_mean
 

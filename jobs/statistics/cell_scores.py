@@ -8,12 +8,11 @@ from typing import Any, get_args
 
 from jobs.evaluation.records import Cell, Judgement, Record
 from jobs.evaluation.run_folder import RunFolder
+from vmem.datasets import EXCLUDED
 from vmem.metrics.judge import is_unanswered
 from vmem.metrics.lexical import lexical_scores
 from vmem.prompts.judge import JudgeKind
 
-EXCLUDED = frozenset({"adversarial"})
-"""Categories that no score covers (Table 6)."""
 CORRECTED = "corrected"
 
 OF_BUILDS = (

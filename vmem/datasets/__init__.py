@@ -9,6 +9,8 @@ from vmem.datasets.mem_gallery import read_mem_gallery
 from vmem.errors import DataError
 from vmem.types import Benchmark
 
+EXCLUDED = frozenset({"adversarial"})
+"""What no score counts: LoCoMo's adversarial questions reward abstention (Table 6)."""
 READERS: Mapping[str, Callable[[Path], Benchmark]] = {
     "locomo": read_locomo,
     "mem-gallery": read_mem_gallery,
