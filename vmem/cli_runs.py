@@ -93,19 +93,26 @@ def _run_drivers(
     *,
     retry_failed: bool,
 ) -> None:
-    from jobs.evaluation.evaluate import check_models, lines_planned, on_ray, run_stage
+    from jobs.evaluation.evaluate import check_models, is_whole, lines_planned, on_ray, run_stage
     from jobs.evaluation.manifest import close_manifest, read_manifest
     from jobs.judge import reopen_judgements
 
-    models = dict(read_manifest(folder).get("models") or {})
+    def reopen() -> None:  # answers may be others since they were judged
+        if Stage.JUDGE in stages and is_whole(Stage.ANSWER, plan, folder):
+            count = reopen_judgements(plan, folder, failed=retry_failed)
+            _say_reopened(folder, count, "judgements")
+
+    manifest, by_drivers = read_manifest(folder), (Stage.ANSWER, Stage.JUDGE)
+    reopen()
+    chosen = [stage for stage in by_drivers if stage in stages]
+    if manifest["ended"] and all(is_whole(stage, plan, folder) for stage in chosen):
+        return
+    models = dict(manifest.get("models") or {})
     with on_ray(address):
-        check_models(stages, plan, folder.path)
-        for stage in (Stage.ANSWER, Stage.JUDGE):
-            if stage not in stages:
-                continue
-            if stage is Stage.JUDGE:  # answers may be others since they were judged
-                count = reopen_judgements(plan, folder, failed=retry_failed)
-                _say_reopened(folder, count, "judgements")
+        check_models(chosen, plan, folder.path)
+        for stage in chosen:
+            if stage is Stage.JUDGE:
+                reopen()
             with _bar(stage, lines_planned(stage, plan, folder)) as told:
                 models |= run_stage(stage, plan, folder.path, told)
     close_manifest(folder, models)

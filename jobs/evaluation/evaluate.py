@@ -131,6 +131,12 @@ def drive(stage: Stage, plan: Plan, model: ModelPlan, path: Path) -> str:
             raise _first(group) from None
 
 
+def is_whole(stage: Stage, plan: Plan, run: RunFolder) -> bool:
+    """Whether nothing of a stage is left to do for any backbone or judge."""
+    models: Sequence[ModelPlan] = plan.backbones if stage is Stage.ANSWER else plan.judges
+    return all(_is_whole(stage, plan, model, run) for model in models)
+
+
 def _is_whole(stage: Stage, plan: Plan, model: ModelPlan, run: RunFolder) -> bool:
     if stage is Stage.ANSWER:
         return all(run.answers(cell).finished for cell in plan.cells(model.name))
