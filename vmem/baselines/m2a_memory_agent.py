@@ -3,6 +3,7 @@
 It searches memories, reads messages, adds and deletes memories (section 3 of arXiv 2602.07624).
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ class MemoryAgent:
         brief = self._brief(request, image)
 
         async def use(call: Recall) -> Line:
-            return self._look(work, call)
+            return await asyncio.to_thread(self._look, work, call)
 
         ended = await self._recall.run(work, Recall, use, lines, brief)
         if ended.refused:
@@ -109,7 +110,8 @@ class MemoryAgent:
         """Record something, as far as it is worth it and not recorded yet."""
 
         async def use(call: Record) -> Line:
-            return self._change(call) or self._look(work, call)
+            changed = await asyncio.to_thread(self._change, call)
+            return changed or await asyncio.to_thread(self._look, work, call)
 
         await self._record.run(work, Record, use, [], self._brief(request, image))
         return Line(text="The memory has dealt with it.")
