@@ -69,6 +69,7 @@ eval-demo: setup ## Answer, judge and tabulate a small benchmark with the embedd
 
 bench: setup ## Measure on this machine's processors
 	$(BIN)/python -m jobs.benchmark
+	OMP_NUM_THREADS=1 $(BIN)/python -m jobs.benchmark_eval
 
 bench-serve: setup ## Measure the serving application: HTTP against in process, and under load
 	$(BIN)/python -m jobs.benchmark_serve
