@@ -68,8 +68,20 @@ def validity_of(merged: MergedRuns) -> Validity:
         sound=bool(count) and not invalid,
         invalid=tuple(invalid),
         twice=tuple(f"{name} is in an earlier run too; that one is shown" for name in merged.twice),
-        warned=tuple(warned),
+        warned=(*_lenient_judges(merged), *warned),
     )
+
+
+def _lenient_judges(merged: MergedRuns) -> list[str]:
+    """Judges that, surely, accept more than half of the answers that are wrong by construction."""
+    return [
+        f"judge {one['judge']} ({one['kind']}, {one['benchmark']}) accepted {rate['accepted']:,} of"
+        f" {rate['judged']:,} {kind} answers that are wrong: its scores tell little"
+        for honesty in merged.honesty
+        for one in honesty["planted"]
+        for kind in ("specific", "vague")
+        if (rate := one[kind]) and rate["low"] > 0.5
+    ]
 
 
 def _warnings(warnings: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.evaluation.run_folder import RunFolder
 from jobs.report.merged_runs import read_statistics
+from jobs.report.validity import validity_of
 from jobs.significance import summarise_run
 from jobs.tables import make_grids, write_tables
 from vmem.errors import InputError
@@ -352,6 +353,22 @@ def test_how_judges_hold_is_shown_with_what_they_could_not_judge(run) -> None:
     assert specific["also"]["mark"] == "1 of both kinds could not be judged"
     spread = found(rows, "gallery", what="spread over repetitions, v-mem")
     assert spread["value"]["value"] == "0.0"
+
+
+@pytest.mark.parametrize(("accepted", "named"), [(10, True), (6, False)])
+def test_a_judge_that_accepts_wrong_answers_is_named_before_any_score(run, accepted, named) -> None:
+    """Named where more than half is sure: 6 of 10 could be a judge that accepts 3 of 10."""
+    record = run.record(0)
+    run.add([record], {"strict.gallery": [run.judgement(record, 1.0)]})
+    planted = run.folder.planted("mem-gallery.strict.gallery")
+    ids = [f"q{n}~vague" for n in range(10)]
+    for n, id_ in enumerate(ids):
+        planted.append(run.judgement(record, float(n < accepted), question_id=id_))
+    planted.finish([(id_, 0) for id_ in ids])
+    finish(run)
+    said = validity_of(read_statistics([run.folder])).as_markdown()
+    sentence = "judge strict (gallery, mem-gallery) accepted 10 of 10 vague answers that are wrong"
+    assert (sentence in said) is named
 
 
 def test_where_wrong_answers_come_from_is_shown_by_category(run) -> None:
