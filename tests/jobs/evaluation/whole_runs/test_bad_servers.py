@@ -35,7 +35,7 @@ FAILING = sum(error is not None for error in KINDS.values())
 QUESTIONS = 2 * len(KINDS)
 CELL = Cell(benchmark="sample", system="no-memory", backbone="b")
 
-pytestmark = pytest.mark.timeout(3_600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 
 def misbehaving(server: Any, send: Any, say: Any) -> Callable[[Mapping[str, Any], int], Any]:

@@ -20,7 +20,7 @@ CONCURRENCY = 2
 OWN_TIMES = re.compile(rb"<dt>(begun|ended|seconds here)</dt>.*")
 """Lines of the report that tell of this very run."""
 
-pytestmark = pytest.mark.timeout(3_600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 
 def final_files(run: Path) -> dict[str, bytes]:
@@ -85,7 +85,6 @@ def test_killed_while_answering(
     assert_same_with_the_same_replies(runs, server, "killed")
 
 
-@pytest.mark.slow
 def test_killed_in_each_stage(
     evaluation: Callable[..., Any], server: Any, kept: Any, wait_for: Any
 ) -> None:
@@ -125,7 +124,7 @@ def _read(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize("address", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("address", [True, False])
 def test_ctrl_c_ends_in_good_order(
     evaluation: Callable[..., Any], server: Any, kept: Any, wait_for: Any, address: bool
 ) -> None:
