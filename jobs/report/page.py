@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from jobs.evaluation.manifest import FILE, read_manifest
@@ -136,7 +136,7 @@ def make_page(
     )
 
 
-def _template() -> Any:  # noqa: ANN401
+def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,

@@ -111,7 +111,9 @@ class MemoryAgent:
 
         async def use(call: Record) -> Line:
             changed = await asyncio.to_thread(self._change, call)
-            return changed or await asyncio.to_thread(self._look, work, call)
+            if changed is not None:
+                return changed
+            return await asyncio.to_thread(self._look, work, call)
 
         await self._record.run(work, Record, use, [], self._brief(request, image))
         return Line(text="The memory has dealt with it.")
