@@ -18,6 +18,7 @@ from vmem.errors import (
     ModelFormatError,
     ModelTimeoutError,
     ModelUnavailableError,
+    ModelUnusableError,
 )
 from vmem.ports import ChatReply, ChatRequest
 from vmem.types import Usage
@@ -124,7 +125,7 @@ def engine_is_dead() -> Exception:
 FAILURES = [
     ([refusal("maximum context length is 8", 400)], ModelError, "is too long for model m7: lower"),
     (refusal("at most 2 images\nat x", 400), ModelError, "(HTTP 400): at most 2 images"),
-    (refusal("no such model", 404), ModelError, "is not known there"),
+    (refusal("no such model", 404), ModelUnusableError, "is not known there"),
     (refusal("gone", 500), ModelUnavailableError, "keeps refusing (HTTP 500)"),
     (ActorDiedError(), ModelUnavailableError, "is down: ActorDiedError"),
     (
