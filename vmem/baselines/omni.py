@@ -232,7 +232,7 @@ class OmniMemory:
         check_query(query)
         watch = Stopwatch()
         caption, _ = shown_query_caption(query, self.system.settings)
-        text = f"{query.text} image_caption: {caption}" if caption else query.text
+        text = query.text + wanted.suffix + (f" image_caption: {caption}" if caption else "")
         with watch.time("encode"):
             encoder = self.system.parts.text_encoder
             vector_D = (await asyncio.to_thread(encoder.encode, [text]))[0]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vmem.baselines.forms import Form, fill_form
-from vmem.baselines.omni_released import TASKS, is_temporal
+from vmem.baselines.omni_released import ASKS_DATE, TASKS, is_temporal
 from vmem.baselines.wording import Wording
 from vmem.config import Settings
 from vmem.ports import ChatModel, ChatRequest
@@ -72,7 +72,7 @@ class OmniAnswers:
         started = time.perf_counter()
         question = retrieval.query.text
         if asks_date:
-            question += " Answer with an approximate date, going by the dates in the conversation."
+            question += ASKS_DATE
         wording = Wording(self._settings.prompts, name, "context", "question", *values)
         request = ChatRequest(
             role="answer",

@@ -70,6 +70,8 @@ _CATEGORY_K: Mapping[str, int] = {
 }  # fmt: skip
 MOST_EXPANDED = 5
 """Units of BM25 that Mem-Gallery's adapter really gets: `max_expanded_items`."""
+ASKS_DATE = " Answer with an approximate date, going by the dates in the conversation."
+"""Behind LoCoMo's questions of the second category (run_locomo.py), in our words."""
 VS_PICTURES, TTL_PICTURES, ALL_PICTURES = 30, 10, 1_000_000
 
 
@@ -83,6 +85,7 @@ class Wanted:
         keyword_pool: Its best units among which those are.
         pictures: Entries of the picture list.
         in_time_order: Units are shown in time order.
+        suffix: What is put behind the question, to search with and to answer.
         notes: What kept something from being found.
     """
 
@@ -91,6 +94,7 @@ class Wanted:
     keyword_pool: int
     pictures: int = 0
     in_time_order: bool = False
+    suffix: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -104,7 +108,8 @@ def wanted_by_released_code(text: str, category: str, from_windows: bool) -> Wan
     """
     top_k, notes = _by_wording(text)
     if from_windows:
-        return Wanted(top_k=top_k, keyword_k=10, keyword_pool=10, notes=notes)
+        suffix = ASKS_DATE if is_temporal(category) else ""
+        return Wanted(top_k=top_k, keyword_k=10, keyword_pool=10, suffix=suffix, notes=notes)
     if category in {"VS", "VR"}:
         return Wanted(
             top_k=top_k,
