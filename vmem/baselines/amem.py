@@ -1,10 +1,13 @@
 """A-Mem: notes that link to each other and rewrite their neighbours (arXiv 2502.12110).
 
-Every turn becomes a note: a model writes its keywords, a sentence of context and tags. The five
-notes nearest to it are shown to the model, which links the new one to some of them ("strengthen")
-and rewrites context and tags of its neighbours ("update"). A question is turned into keywords by
-the model; the nearest notes and those they link to are what the answer is written from. Text only:
-pictures come in as their captions. After WujiangXu/A-mem, the authors' code for their benchmark.
+Every turn becomes a note (in a chat with an assistant, every round): a model writes its keywords, a
+sentence of context and tags. The five notes nearest to it are shown to the model, which links the
+new one to some of them ("strengthen") and rewrites context and tags of its neighbours ("update").
+A question is turned into keywords by the model; the nearest notes and those they link to are what
+the answer is written from. Text only: pictures come in as their captions. After WujiangXu/A-mem
+(commit 0c8039f), the authors' code for LoCoMo. That code never imports `re`, so that every note of
+it stays without keywords, context and tags; with the import, and a model that replies the same, it
+and this make the same notes and links and retrieve the same notes.
 
 Hyperparameters are in `AMemOptions`, all of the released code. Temperature is the run's (0, as for
 all systems here) and not 0.7, so that a run can be repeated.
@@ -20,6 +23,8 @@ Deliberate differences:
 - The first note has no neighbours, and no call is made about them.
 - Empty tags or contexts never overwrite others, and rewrites name their note instead of relying on
   their order.
+- Notes are encoded anew as they were at first; the released code then writes their text otherwise.
+- A blank stands between a speaker and "says".
 - A note is shown once, however many notes link to it.
 - The answer prompt says what to reply where the notes hold no answer, and shows the ids of a note's
   pictures, since Mem-Gallery asks for both; released is only code for LoCoMo.
@@ -41,7 +46,8 @@ from vmem.oracle import refuse_oracle
 from vmem.pipeline import Parts, Stopwatch, check_query
 from vmem.ports import BuildCost, ChatModel, ChatReply, ChatRequest, MemorySystem, Oracle
 from vmem.prompts import NOT_FOUND
-from vmem.types import Answer, Dialogue, Query, Retrieval, Round, Signal
+from vmem.rounds import ROLES
+from vmem.types import Answer, Dialogue, Query, Retrieval, Round, Signal, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +78,9 @@ class AMem:
         writer = NoteWriter(self.settings, self.options)
         notes = Notes(encoder=self.parts.text_encoder, reencode_every=self.options.reencode_every)
         for round_ in dialogue.rounds:
-            for number, turn in enumerate(round_.turns):
+            for number, turns in enumerate(self._parts_of(round_)):
                 with building.step(f"{round_.id}/{number}") as step:
-                    content = note_content(turn)
+                    content = " ".join(text for turn in turns if (text := note_content(turn)))
                     if not content:
                         step.skipped()
                         continue
@@ -82,7 +88,7 @@ class AMem:
                         position=round_.position,
                         time=round_.time,
                         content=content,
-                        pictures=tuple(image.id for image in turn.images),
+                        pictures=tuple(image.id for turn in turns for image in turn.images),
                     )
                     await writer.take_in(note, notes, step)
         return AMemMemory(
@@ -95,6 +101,13 @@ class AMem:
             notes=notes,
             cost=building.cost(self._counts(notes)),
         )
+
+    def _parts_of(self, round_: Round) -> list[tuple[Turn, ...]]:
+        """The turns that make one note each time."""
+        is_chat = all(turn.speaker in ROLES for turn in round_.turns)
+        if self.options.note_of == "round" or (self.options.note_of == "auto" and is_chat):
+            return [round_.turns]
+        return [(turn,) for turn in round_.turns]
 
     def _counts(self, notes: Notes) -> dict[str, int]:
         texts = [note.encoded_text for note in notes.notes]

@@ -18,15 +18,19 @@ MOST = 10
 
 
 class AMemOptions(Options):
-    """Hyperparameters; all defaults are the released code's.
+    """Hyperparameters; all defaults but `note_of` are the released code's.
 
     Attributes:
+        note_of: What one note is made of: a turn, as released for LoCoMo, or a round. `auto` takes
+            rounds where a user talks with an assistant: nothing is released for Mem-Gallery, and
+            only so does a build come to the paper's tokens (7.2M a round, 14.4M a turn; 6.92M).
         neighbours: Notes that a new one is compared with.
         notes: Notes that a question finds, before links are followed.
         reencode_every: After so many evolutions all notes are encoded anew.
         reply_tokens: Length of a reply at most, other than an answer.
     """
 
+    note_of: Literal["auto", "turn", "round"] = "auto"
     neighbours: int = Field(default=5, ge=1)
     notes: int = Field(default=10, ge=1)
     reencode_every: int = Field(default=100, ge=1)

@@ -56,22 +56,26 @@ def scripted(request: ChatRequest) -> str:
     return "ravens" if request.role == "query_keywords" else "on Sunday"
 
 
-def built(dialogue: Dialogue, parts: Parts, settings: Settings, **options: int) -> Any:
+def built(dialogue: Dialogue, parts: Parts, settings: Settings, **options: Any) -> Any:
     system = AMem(name="a-mem", settings=settings, parts=parts, options=AMemOptions(**options))
     return asyncio.run(system.build(dialogue))
 
 
-def test_the_sample_is_taken_in_turn_by_turn_and_asked(
-    sample: Benchmark, runtime: Settings, parts_with: PartsWith
+@pytest.mark.parametrize("note_of", ["auto", "turn"])
+def test_the_sample_is_taken_in_step_by_step_and_asked(
+    note_of: str, sample: Benchmark, runtime: Settings, parts_with: PartsWith
 ) -> None:
     chat = FakeChat(scripted)
     dialogue = sample.dialogues[0]
-    memory: MemorySystem = built(dialogue, parts_with(chat), runtime)
-    told = [turn for r in dialogue.rounds for turn in r.turns if note_content(turn)]
-    turns = sum(len(r.turns) for r in dialogue.rounds)
+    memory: MemorySystem = built(dialogue, parts_with(chat), runtime, note_of=note_of)
+    # A user and an assistant: a note is made of their exchange, unless turns are asked for.
+    parts = [r.turns for r in dialogue.rounds]
+    if note_of == "turn":
+        parts = [(turn,) for r in dialogue.rounds for turn in r.turns]
+    told = [part for part in parts if any(note_content(turn) for turn in part)]
     counts = memory.cost.counts
-    assert (counts["notes"], counts["steps"]) == (len(told), turns)
-    assert counts["steps_skipped"] == turns - len(told)
+    assert (counts["notes"], counts["steps"]) == (len(told), len(parts))
+    assert counts["steps_skipped"] == len(parts) - len(told)
     assert counts["steps_failed"] == counts["steps_truncated"] == 0
     roles = [request.role for request in chat.requests]
     assert roles == ["amem_note"] + ["amem_note", "amem_evolve"] * (len(told) - 1)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from vmem.baselines.amem import AMem
+from vmem.baselines.amem_writing import AMemOptions
 from vmem.build import make_text_encoder
 from vmem.config import Settings
 from vmem.llm.fake import FakeChat
@@ -92,6 +93,7 @@ def first_turns(dialogue: Dialogue, most: int) -> Dialogue:
     return replace(dialogue, rounds=tuple(rounds))
 
 
+@pytest.mark.timeout(1200)  # loading the encoder alone takes minutes beside much other work
 def test_notes_links_and_what_is_retrieved_are_those_of_the_authors_code(
     sample: Benchmark, runtime: Settings, parts_with: Callable[[ChatModel | None], Parts]
 ) -> None:
@@ -99,7 +101,8 @@ def test_notes_links_and_what_is_retrieved_are_those_of_the_authors_code(
     encoder = make_text_encoder(Settings().encoders.text)
     parts = replace(parts_with(FakeChat(script)), text_encoder=encoder)
     dialogue = first_turns(sample.dialogues[0], len(TRACE["notes"]))
-    memory: Any = asyncio.run(AMem(name="a-mem", settings=runtime, parts=parts).build(dialogue))
+    system = AMem(name="a-mem", settings=runtime, parts=parts, options=AMemOptions(note_of="turn"))
+    memory: Any = asyncio.run(system.build(dialogue))
     assert script.shown == TRACE["shown"]
     for note, theirs in zip(memory.notes.notes, TRACE["notes"], strict=True):
         ours = {"keywords": note.keywords, "context": note.context, "tags": note.tags}
