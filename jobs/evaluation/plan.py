@@ -188,15 +188,10 @@ class Plan(_Section):
         """Its systems.
 
         Raises:
-            ConfigError: One is unknown, known by its published figures alone, or needs a model
-                that a backbone of the plan is not.
+            ConfigError: One is unknown, or needs a model that a backbone of the plan is not.
         """
         known = read_rows()
         rows = [row_named(name, known) for name in self.systems]
-        if unrun := [row.name for row in rows if row.kind == "published"]:
-            raise ConfigError(
-                f"system {unrun[0]!r} is not run here yet: tables show its published figures anyway"
-            )
         for name in self.left_out:
             row_named(name, known)
         mute = [backbone.name for backbone in self.backbones if not backbone.answers]

@@ -21,7 +21,6 @@ Kind = Literal[
     "a-mem",
     "m2a",
     "m2a-verbatim",
-    "published",
 ]
 Changes = Mapping[Literal["units", "retrieval", "answer", "encoders"], Mapping[str, Any]]
 
@@ -58,7 +57,7 @@ class SystemRow(_Checked):
     Attributes:
         name: Its name, unique among all rows.
         title: Its name in a table.
-        kind: What builds and answers; `published` is known by its published figures alone.
+        kind: What builds and answers.
         settings: The named settings that it starts from.
         changes: The settings that it has otherwise, by section.
         options: What its kind has settings of its own for; `registry.py` names their class.

@@ -14,7 +14,7 @@ from jobs.evaluation.plan import Plan, read_planned
 from jobs.evaluation.records import Stage
 from jobs.evaluation.run_folder import RunFolder
 from jobs.significance import summarise_run
-from vmem.errors import BudgetError, ConfigError, InputError, ModelTimeoutError
+from vmem.errors import BudgetError, InputError, ModelTimeoutError
 from vmem.llm.fake import FakeChat
 from vmem.llm.ledger import read_ledger
 from vmem.ports import ChatRequest
@@ -255,11 +255,6 @@ def test_keys_are_in_no_plan_and_in_no_file(
     open_manifest(plan, RunFolder(tmp_path))
     _answer(plan, tmp_path)
     assert not [f for f in tmp_path.rglob("*.json*") if b"sk-secret" in f.read_bytes()]
-
-
-def test_systems_known_by_published_figures_are_not_run() -> None:
-    with pytest.raises(ConfigError, match="'omni' is not run here yet"):
-        Plan(**{**PLAN, "systems": ["omni"]}).rows()
 
 
 def test_parts_of_a_benchmark() -> None:

@@ -127,12 +127,6 @@ def test_a_registered_system_answers_a_question_of_each_case(
     assert sum(request.role == "answer" for request in chat.requests) == len(Case)
 
 
-def test_a_system_known_by_its_figures_alone_is_not_run(chat: FakeChat) -> None:
-    row = ROWS["m2a"].model_copy(update={"kind": "published"})
-    with pytest.raises(ConfigError, match="'m2a' is not run here yet"):
-        make_system(row, row_settings(row, RUNTIME), parts_of(chat))
-
-
 @pytest.mark.parametrize("name", ["v-mem", "bm25", "full-context", "no-memory"])
 def test_no_system_takes_an_oracle(name: str, dialogue: Dialogue, chat: FakeChat) -> None:
     system = built(name, dialogue, parts_of(chat))
