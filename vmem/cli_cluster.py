@@ -88,7 +88,9 @@ def plan(
 def check(
     files: Annotated[
         list[str],
-        typer.Argument(help="Rendered objects or Serve configs; - is standard input."),
+        typer.Argument(
+            metavar="FILE", help="Rendered objects or Serve configs; - is standard input."
+        ),
     ],
 ) -> None:
     """Refuse what Ray would drop in silence or KubeRay would not start."""

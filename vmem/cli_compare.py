@@ -25,8 +25,10 @@ _LACKS = {
 
 
 def compare(
-    base: Annotated[Path, typer.Argument(help="A: a folder of `eval run`, or an outcome file.")],
-    other: Annotated[Path, typer.Argument(help="B: another one, or the same folder.")],
+    base: Annotated[
+        Path, typer.Argument(metavar="A", help="A: a folder of `eval run`, or an outcome file.")
+    ],
+    other: Annotated[Path, typer.Argument(metavar="B", help="B: another one, or the same folder.")],
     benchmark: Annotated[
         str | None, typer.Option("--benchmark", help="Only this one; outcome files need it.")
     ] = None,

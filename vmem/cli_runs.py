@@ -134,7 +134,7 @@ def _summarise(
 
 
 def tables(
-    runs: Annotated[list[Path], typer.Argument(help="Runs with statistics.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with statistics.")],
     out: Annotated[Path, typer.Option("--out", help="Where the tables go.")],
     data: Data = None,
 ) -> None:

@@ -33,7 +33,9 @@ STYLES = {
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="A run's folder; an unfinished one will do.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's folder; an unfinished one will do.")
+    ],
     cell: Annotated[
         str | None, typer.Option("--cell", help="Only BENCHMARK.SYSTEM.BACKBONE.")
     ] = None,

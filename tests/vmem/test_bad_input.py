@@ -436,7 +436,8 @@ def test_a_model_that_refuses_for_good(
     refused: Callable[..., str], model: Model, served: Path, status: int, said: str
 ) -> None:
     model.status = status
-    assert re.search(f"ModelError: model m .*{said}", refused("ask", "trip", "x", settings=served))
+    told = refused("ask", "trip", "x", settings=served)
+    assert re.search(f"ModelUnusableError: model m .*{said}", told)
     assert model.calls == 1
 
 

@@ -19,7 +19,9 @@ from vmem.datasets.fetch import LOCOMO_URL, fetch
 
 COMMANDS = ["build", "append", "search", "ask", "memories", "delete", "export", "import", "serve"]
 KEYS = [("keys", name) for name in ("create", "list", "rotate", "revoke")]
-GROUPED = [("eval", "retrieval"), ("data", "check"), ("data", "fetch"), *KEYS]
+EVAL = [("eval", name) for name in ("retrieval", "run", "tables", "show", "compare")]
+CLUSTER = [("cluster", name) for name in ("plan", "check")]
+GROUPED = [*EVAL, ("data", "check"), ("data", "fetch"), *KEYS, *CLUSTER]
 RECORD = {"question_id", "case", "ranked_rounds", "context_rounds", "context_words", "error"}
 
 
@@ -79,7 +81,7 @@ def test_help_lists_every_command(vmem: Any) -> None:
     done = vmem("--help")
     assert done.returncode == 0
     found = re.findall(r"^│ ([a-z]+) ", done.stdout, re.MULTILINE)
-    assert found == [*COMMANDS, "eval", "data", "keys"]
+    assert found == [*COMMANDS, "eval", "data", "keys", "cluster"]
 
 
 @pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *GROUPED], ids="-".join)
