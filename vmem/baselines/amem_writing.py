@@ -23,7 +23,8 @@ class AMemOptions(Options):
     Attributes:
         note_of: What one note is made of: a turn, as released for LoCoMo, or a round. `auto` takes
             rounds where a user talks with an assistant: nothing is released for Mem-Gallery, and
-            only so does a build come to the paper's tokens (7.2M a round, 14.4M a turn; 6.92M).
+            only so does a build come near the paper's 6.92M tokens (projected from a scripted
+            model: 8.8M by rounds, 14.4M by turns).
         neighbours: Notes that a new one is compared with.
         notes: Notes that a question finds, before links are followed.
         reencode_every: After so many evolutions all notes are encoded anew.
