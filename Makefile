@@ -22,7 +22,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 	bench-gpu lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.setup ## Fill .venv for demo and tests (TORCH_INDEX=URL for a CPU build of torch)
 setup-services: .venv/.services ## Add the Milvus server that test-services starts
