@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from serve.handles import RAY_FAILURES, check_replica, model_error, read
+from serve.handles import check_replica, model_failures, read
 from vmem.build import make_chat
 from vmem.config import Settings
 from vmem.errors import ConfigError
@@ -81,24 +81,20 @@ class HandleChat:
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Answer one request; see `ChatModel.complete`."""
-        try:
+        with model_failures(self._name, self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 reply: ChatReply = await self._handle.complete.remote(request)
                 return reply
-        except RAY_FAILURES as error:
-            raise model_error(error, self._name, self._timeout_s) from error
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
         """Answer one request piece by piece; see `ChatModel.stream`."""
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         replies = self._handle.options(stream=True).stream.remote(request)
         pieces = cast(DeploymentResponseGenerator[str | ChatReply], replies)
-        try:
+        with model_failures(self._name, self._timeout_s):
             async with aclosing(read(pieces, deadline)) as items:
                 async for piece in items:
                     yield piece
-        except RAY_FAILURES as error:
-            raise model_error(error, self._name, self._timeout_s) from error
 
     async def check(self) -> None:
         """Ask a replica whether its model answers; see `ChatModel.check`."""

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 import ray
+from grpc.aio import AioRpcError
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import (
     BackPressureError,
@@ -39,7 +40,7 @@ RECOVERY_S = 30.0
 READY_S = 2.0
 """Seconds that an answer to "are you ready" stands, so that asking often costs nothing."""
 
-_GONE = (RayActorError, DeploymentUnavailableError, ReplicaUnavailableError)
+_GONE = (RayActorError, AioRpcError, DeploymentUnavailableError, ReplicaUnavailableError)
 
 
 class Cluster:

@@ -1,10 +1,11 @@
 """Models and replicas behind Serve handles: streams that end with their reader, and failures."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from grpc.aio import AioRpcError
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, RayServeException
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
@@ -15,8 +16,8 @@ T = TypeVar("T")
 
 CHECK_S = 3.0
 """Seconds in which a replica must say that it is well."""
-RAY_FAILURES = (TimeoutError, RayError, RayServeException)
-"""What a call through a handle raises, its time limit among it."""
+RAY_FAILURES = (TimeoutError, RayError, RayServeException, AioRpcError)
+"""What a call through a handle raises, its time limit among it, besides what the replica raised."""
 
 
 async def read(
@@ -58,28 +59,40 @@ async def check_replica(handle: DeploymentHandle[Any], where: str) -> None:
         raise ModelUnavailableError(f"{where} is down: {kind_of(error)}") from error
 
 
-def model_error(error: Exception, where: str, timeout_s: float) -> VmemError:
-    """A model's failed call as one of our errors.
+@contextmanager
+def model_failures(where: str, timeout_s: float) -> Iterator[None]:
+    """Tells of a model's failed call as one of our errors.
 
     Args:
-        error: One of `RAY_FAILURES`.
         where: The model, as the sentence starts.
-        timeout_s: Seconds that it had.
+        timeout_s: Seconds that it has.
+
+    Raises:
+        VmemError: The call failed.
     """
+    try:
+        yield
+    except VmemError:
+        raise
+    except Exception as error:  # whatever a replica raised comes as it is
+        raise _model_error(error, where, timeout_s) from error
+
+
+def _model_error(error: Exception, where: str, timeout_s: float) -> VmemError:
     if isinstance(error, TimeoutError):
         return ModelTimeoutError(
             f"{where} gave no reply within {timeout_s:g} s: raise llm.timeout_s"
         )
     if isinstance(error, BackPressureError):
         return ModelUnavailableError(f"{where} has more requests than it takes")
-    if isinstance(error, RayTaskError):
-        if isinstance(error.cause, VmemError):
-            return error.cause
-        # A dead engine's replica is replaced; any other fault is the request's.
-        kind = kind_of(error)
-        if not kind.startswith("Engine"):
-            return ModelError(f"{where} failed: {kind}")
-    return ModelUnavailableError(f"{where} is down: {kind_of(error)}")
+    if isinstance(error, RayTaskError) and isinstance(error.cause, VmemError):
+        return error.cause
+    kind = kind_of(error)
+    raised_there = isinstance(error, RayTaskError) or not isinstance(error, RAY_FAILURES)
+    # A dead engine's replica is replaced; any other fault is the request's.
+    if raised_there and not kind.startswith("Engine"):
+        return ModelError(f"{where} failed: {kind}")
+    return ModelUnavailableError(f"{where} is down: {kind}")
 
 
 def kind_of(error: Exception) -> str:

@@ -12,7 +12,7 @@ from ray.serve import Application
 from ray.serve.context import _get_serve_request_context
 from ray.serve.handle import DeploymentHandle
 
-from serve.handles import RAY_FAILURES, check_replica, model_error, read
+from serve.handles import check_replica, model_failures, read
 from serve.models import VllmSettings, llm_config
 from vmem.config import ModelSettings
 from vmem.errors import ConfigError, ModelError, ModelUnavailableError
@@ -138,7 +138,7 @@ class VllmChat:
         # In a thread: pictures are encoded, and the first call imports vLLM's protocol.
         asked = await asyncio.to_thread(chat_request, request, self._model, stream=stream)
         replies: Any = self._handle.options(stream=True).chat.remote(asked)
-        try:
+        with model_failures(self._where, self._timeout_s):
             async with aclosing(read(replies, deadline)) as items:
                 async for item in items:
                     # A stream comes in batches; an error of its start does too, as an object.
@@ -146,8 +146,6 @@ class VllmChat:
                         if error := getattr(each, "error", None):
                             raise self._refused(error.message, error.code, request.role)
                         yield each
-        except RAY_FAILURES as error:
-            raise model_error(error, self._where, self._timeout_s) from error
 
     def _refused(self, message: str, code: int, role: str) -> ModelError:
         if says_overflow(message):

@@ -93,6 +93,8 @@ def test_pods_have_what_a_local_start_sets(k8s: Path, config: str, overlay: str)
     local = {
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
         "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+        "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+        "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
         "RAY_worker_niceness": "0",
         "RAY_task_events_report_interval_ms": "0",
         "TOKENIZERS_PARALLELISM": "false",

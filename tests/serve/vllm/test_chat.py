@@ -119,7 +119,7 @@ def test_a_reply_as_a_whole_is_read() -> None:
 def engine_is_dead() -> Exception:
     class EngineDeadError(Exception): ...
 
-    return RayTaskError("chat", "Traceback: /secret/path", EngineDeadError("gone"))
+    return EngineDeadError("gone: /secret/path")
 
 
 FAILURES = [
@@ -135,6 +135,12 @@ FAILURES = [
     ),
     (DeploymentUnavailableError("x"), ModelUnavailableError, "is down: DeploymentUnavailableErr"),
     (engine_is_dead(), ModelUnavailableError, "is down: EngineDeadError"),
+    (
+        RayTaskError("chat", "Traceback: /secret/path", engine_is_dead()),
+        ModelUnavailableError,
+        "is down: EngineDeadError",
+    ),
+    (KeyError("/secret/path"), ModelError, "failed: KeyError"),
     (
         RayTaskError("chat", "Traceback: /secret/path", KeyError("k")),
         ModelError,
