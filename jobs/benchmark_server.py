@@ -37,8 +37,10 @@ class Work:
         now: Calls under way.
         most: Most of them at once.
         first: When the first one came, seconds of the machine's clock; 0 where none did.
+        came: When the last one came.
         last: When the last reply was sent.
         served: Seconds that calls were under way, summed.
+        held: Those of them until the last call came: then there is no work left to wait for.
         cpu: Seconds of processor time.
     """
 
@@ -46,8 +48,10 @@ class Work:
     now: int = 0
     most: int = 0
     first: float = 0.0
+    came: float = 0.0
     last: float = 0.0
     served: float = 0.0
+    held: float = 0.0
     cpu: float = 0.0
 
     @property
@@ -56,8 +60,8 @@ class Work:
         return self.last - self.first
 
     def busy(self, concurrency: int) -> float:
-        """The share of that time in which the places of so many calls were taken."""
-        return self.served / (self.wall * concurrency)
+        """The share of so many places that was taken until the last call came."""
+        return self.held / ((self.came - self.first) * concurrency)
 
 
 class FixedServer:
@@ -74,6 +78,7 @@ class FixedServer:
 
     def _begin(self) -> None:
         self._work = Work()
+        self._held, self._held_at = 0.0, 0.0
         self._cpu_before = time.process_time()
 
     async def __call__(
@@ -95,14 +100,22 @@ class FixedServer:
             return
         work = self._work
         work.first = work.first or came
+        work.held, work.came = self._hold(came), came
         work.now += 1
         work.most = max(work.most, work.now)
         await asyncio.sleep(came + self._latency_s - time.perf_counter())
         await _send(send, self._reply)
         work.last = time.perf_counter()
+        self._hold(work.last)
         work.now -= 1
         work.calls += 1
         work.served += work.last - came
+
+    def _hold(self, at: float) -> float:
+        """Seconds that calls were under way until now, before one comes or goes."""
+        self._held += self._work.now * (at - self._held_at)
+        self._held_at = at
+        return self._held
 
 
 async def _send(send: Callable[[dict[str, Any]], Awaitable[None]], body: bytes) -> None:
