@@ -57,6 +57,8 @@ _Numbers = Annotated[list[int], Field(json_schema_extra={"maxItems": MOST})]
 class NoteForm(Form):
     """What a model says of a message."""
 
+    kept_cut = True
+
     keywords: Annotated[_Words, AfterValidator(_at_least_one)]
     context: str
     tags: _Words = Field(default_factory=list)
@@ -75,6 +77,8 @@ _Rewrites = Annotated[list[RewriteForm], Field(json_schema_extra={"maxItems": MO
 
 class EvolutionForm(Form):
     """What a new note brings about."""
+
+    kept_cut = True
 
     decision: Literal["none", "strengthen", "update", "both"]
     links: _Numbers = Field(default_factory=list)

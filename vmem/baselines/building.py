@@ -71,6 +71,8 @@ class Step:
     async def fill(self, request: ChatRequest, form: type[F]) -> F | None:
         """A form filled in, or None where the model could not: the step has failed then.
 
+        One that holds what a cut reply said in full counts as truncated.
+
         Raises:
             ModelUnavailableError: The server does not answer.
             ModelError: It rejects the call, and no call of this build was answered before.
@@ -84,6 +86,8 @@ class Step:
         self.building.usage.extend(filled.usage)
         if filled.value is None:
             self.faults.add("failed")
+        if filled.cut:
+            self.faults.add("truncated")
         return filled.value
 
     async def write(self, request: ChatRequest) -> str | None:

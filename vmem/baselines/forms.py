@@ -2,16 +2,18 @@
 
 A server that takes JSON schemas is held to the form's (`ChatRequest.json_schema`; the client finds
 out whether it does); any other is asked in words, so a prompt must show the form as well. What
-comes back is read the same way: the first JSON object in it that fits the form.
+comes back is read the same way: the first JSON object in it that fits the form. Of a list that
+ended at the limit of tokens, as small models' lists do, the whole entries are kept.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from vmem.errors import ModelFormatError
 from vmem.ports import ChatModel, ChatRequest
@@ -30,8 +32,13 @@ class Form(BaseModel):
 
     A number may stand for a text: asked how many, models answer with one. At least one field
     should have no default, or any JSON object will do.
+
+    Attributes:
+        kept_cut: Of a reply that ended at its limit of tokens, what was said in full is of use;
+            else, as where half a call would be made, such a reply is unreadable.
     """
 
+    kept_cut: ClassVar[bool] = False
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
 
@@ -45,6 +52,7 @@ class Filled(Generic[F]):
         asks: Times the model was asked: 1 or 2.
         reply: The last reply as it came, for a system that makes do with one that cannot be read.
         error: Why the last reply could not be read; empty where it could.
+        cut: The value is what a reply said in full before its limit of tokens.
     """
 
     value: F | None
@@ -52,6 +60,7 @@ class Filled(Generic[F]):
     asks: int
     reply: str = ""
     error: str = ""
+    cut: bool = False
 
 
 async def fill_form(chat: ChatModel, request: ChatRequest, form: type[F]) -> Filled[F]:
@@ -68,16 +77,22 @@ async def fill_form(chat: ChatModel, request: ChatRequest, form: type[F]) -> Fil
     first = replace(request, json_schema=strict_schema(form))
     usage: list[Usage] = []
     said = text = ""
+    cut = False
     for asks, each in enumerate((first, replace(first, prompt=first.prompt + AGAIN)), 1):
         try:
             reply = await chat.complete(each)
             usage.append(reply.usage)
-            text = reply.text
-            value = read_form(text, form)
+            text, cut = reply.text, False
+            try:
+                value = read_form(text, form)
+            except ModelFormatError:
+                if not (form.kept_cut and reply.finish_reason == "length"):
+                    raise
+                value, cut = read_cut_form(text, form), True
         except ModelFormatError as error:
             said = str(error)
         else:
-            return Filled(value=value, usage=tuple(usage), asks=asks, reply=text)
+            return Filled(value=value, usage=tuple(usage), asks=asks, reply=text, cut=cut)
     return Filled(value=None, usage=tuple(usage), asks=2, reply=text, error=said)
 
 
@@ -95,6 +110,25 @@ def read_form(text: str, form: type[F]) -> F:
             first = error.errors()[0]
             said = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     raise ModelFormatError(f"a reply is no {form.__name__}: {said}")
+
+
+def read_cut_form(text: str, form: type[F]) -> F:
+    """What a reply that was cut off had said in full: whole fields, whole entries of lists.
+
+    Raises:
+        ModelFormatError: A field that the form cannot do without is not among it, or is empty.
+    """
+    brace = text.find("{")
+    if brace < 0:
+        raise ModelFormatError(f"a reply is no {form.__name__}: there is no JSON object in it")
+    try:
+        value = from_json(_whole_part(text[brace:]), allow_partial=True)
+        needed = [name for name, each in form.model_fields.items() if each.is_required()]
+        if missing := [name for name in needed if not value.get(name)]:
+            raise ModelFormatError(f"a reply is no {form.__name__}: cut before {missing[0]}")
+        return form.model_validate(value)
+    except ValueError as error:  # what is no JSON, and what does not fit
+        raise ModelFormatError(f"a reply is no {form.__name__}: it was cut") from error
 
 
 def strict_schema(form: type[Form]) -> dict[str, Any]:
@@ -117,6 +151,31 @@ def _strict(part: Any) -> Any:  # noqa: ANN401
             "additionalProperties": False,
         }
     return kept
+
+
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|[\[\]{},]', re.DOTALL)
+"""Strings, the last of them perhaps without its end, and what stands between values."""
+
+
+def _whole_part(text: str) -> str:
+    """A cut object up to where its last whole field, or entry of a field's list, ends.
+
+    An entry that is itself an object counts once it is closed, and a number once another value
+    follows: until then more digits may.
+    """
+    closers: list[str] = []
+    end = 1
+    for mark in _MARKS.finditer(text):
+        kind = mark.group()
+        if kind in "[{":
+            closers.append(kind)
+        elif kind in "]}" and closers:
+            closers.pop()
+        if not closers:
+            return text[: mark.end()]
+        if kind in ",]}" and "{" not in closers[1:]:
+            end = mark.start() if kind == "," else mark.end()
+    return text[:end]
 
 
 def _objects(text: str) -> Iterator[Any]:

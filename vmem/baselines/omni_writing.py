@@ -25,6 +25,8 @@ TEMPLATE_TOKENS = 64
 class Statements(Form):
     """What a window tells."""
 
+    kept_cut = True
+
     statements: tuple[str, ...]
 
 
@@ -47,6 +49,8 @@ class Relation(Form):
 
 class Entities(Form):
     """What a unit is about."""
+
+    kept_cut = True
 
     entities: tuple[Entity, ...]
     relations: tuple[Relation, ...] = ()
