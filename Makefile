@@ -16,7 +16,8 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test test-slow \
+.PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test \
+	test-baselines test-slow \
 	test-cluster test-vllm test-prometheus test-services test-browser test-k8s lint \
 	eval-demo bench bench-serve \
 	bench-gpu lock clean
@@ -37,7 +38,10 @@ serve: setup ## Serve memories over HTTP at 127.0.0.1:8000 (CONFIG=embedded)
 	$(BIN)/vmem serve --config $(CONFIG)
 
 test: lint ## Lint, then run the tests that need no server (PYTEST_ARGS="-k NAME")
-	$(TEST_ENV) $(BIN)/pytest $(PYTEST_ARGS)
+	$(TEST_ENV) $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST_ARGS)
+
+test-baselines: setup ## Run every system on the sample conversation against a scripted server
+	$(TEST_ENV) $(BIN)/pytest -m baselines $(PYTEST_ARGS)
 
 test-slow: setup ## Run the tests that take minutes
 	$(TEST_ENV) $(BIN)/pytest -m "slow and not services" $(PYTEST_ARGS)
