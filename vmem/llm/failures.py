@@ -84,7 +84,8 @@ class Sentences:
             words = "is not known there: check llm.model, llm.base_url"
             return ModelUnusableError(f"{self.where} {words}")
         if status in {401, 403}:
-            words = f"{self.where} rejects the key (HTTP {status}): set VMEM_LLM__API_KEY"
+            mend = "set VMEM_LLM__API_KEY, or the variable that a plan names for it"
+            words = f"{self.where} rejects the key (HTTP {status}): {mend}"
             # Where a server moderates requests, 403 is about one of them.
             return ModelUnusableError(words) if status == 401 else ModelError(words)
         return ModelError(f"{self.where} rejects the request (HTTP {status}): {why}")

@@ -246,7 +246,12 @@ def test_a_pause_of_hours_is_not_waited_for() -> None:
     ("status", "message", "words"),
     [
         (400, "bad field\nstack trace", "rejects the request (HTTP 400): bad field"),
-        (401, f"wrong key {KEY}", "rejects the key (HTTP 401): set VMEM_LLM__API_KEY"),
+        (
+            401,
+            f"wrong key {KEY}",
+            "rejects the key (HTTP 401): set VMEM_LLM__API_KEY, or the variable that a plan names"
+            " for it",
+        ),
         (404, "no such model", "is not known there: check llm.model, llm.base_url"),
         (422, f"{KEY} is odd", "rejects the request (HTTP 422): *** is odd"),
     ],
