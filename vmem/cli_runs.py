@@ -46,6 +46,10 @@ def run(
     plan: Annotated[str, typer.Option("--plan", help="A file, or a name in configs/benchmarks.")],
     out: Annotated[Path, typer.Option("--out", help="The run's folder; an old one goes on.")],
     data: Data = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option("--system", help="Of configs/systems, not the plan's; may be repeated."),
+    ] = None,
     stage: Annotated[
         list[Stage] | None,
         typer.Option("--stage", help="Only this stage; may be repeated. All by default."),
@@ -66,7 +70,7 @@ def run(
         from jobs.evaluation.run_folder import RunFolder
 
         folders, stages = _folders(data or []), stage or list(Stage)
-        chosen, folder = load_plan(plan, folders), RunFolder(out)
+        chosen, folder = load_plan(plan, folders, system or []), RunFolder(out)
         with folder.held("run"):
             open_manifest(chosen, folder)
             if Stage.ANSWER in stages and retry_failed:

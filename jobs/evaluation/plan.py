@@ -1,7 +1,7 @@
 """What an evaluation runs: benchmarks × systems × backbones × judges, from one YAML file."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -227,18 +227,23 @@ class Plan(_Section):
         return self.model_dump(mode="json", exclude={"backbones": no_key, "judges": no_key})
 
 
-def load_plan(source: str | Path, data: Mapping[str, Path]) -> Plan:
+def load_plan(source: str | Path, data: Mapping[str, Path], systems: Sequence[str] = ()) -> Plan:
     """Read a plan.
 
     Args:
         source: A YAML file, or the name of one in `configs/benchmarks/`.
         data: Folders of benchmarks, which the file may leave open.
+        systems: Rows of `configs/systems/` that take the place of the file's; none keeps those.
 
     Raises:
-        ConfigError: The file is missing, a key is unknown, a value does not fit.
+        ConfigError: The file is missing, a key is unknown, a value does not fit, a row is unknown.
     """
     path = settings_file(source, CONFIGS / "benchmarks")
     values = {"name": path.stem, **read_mapping(path)}
+    if systems:
+        known = read_rows()
+        values["systems"] = [row_named(name, known).name for name in dict.fromkeys(systems)]
+        values["left_out"] = {}  # nobody asked for those rows
     try:
         plan = Plan(**values)
     except ValidationError as error:
