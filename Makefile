@@ -54,7 +54,7 @@ test-cluster: setup ## Run the tests of the whole serving application on a real 
 	$(TEST_ENV) VMEM_TEST_LOAD_S=60 $(BIN)/pytest -m cluster $(PYTEST_ARGS)
 
 test-vllm: setup-vllm ## Run the tests of the backbone on a real vLLM
-	$(TEST_ENV) $(BIN)/pytest -m vllm $(PYTEST_ARGS)
+	$(TEST_ENV) RAY_SERVE_USE_GRPC_BY_DEFAULT=1 $(BIN)/pytest -m vllm $(PYTEST_ARGS)
 
 test-prometheus: setup ## Scrape the application with an installed Prometheus (apt-get install prometheus)
 	$(TEST_ENV) $(BIN)/pytest -m prometheus $(PYTEST_ARGS)
