@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress
 
 from jobs.retrieval import Outcome, evaluate
-from vmem import cli_compare, cli_runs, cli_show
+from vmem import cli_compare, cli_cost, cli_runs, cli_show
 from vmem.build import without_image_lane
 from vmem.cli_data import AsJson, BenchmarkName, DataFolder
 from vmem.config import Encoders, Settings, load_settings
@@ -129,3 +129,4 @@ eval_app.command("compare")(cli_compare.compare)
 eval_app.command("run")(cli_runs.run)
 eval_app.command("tables")(cli_runs.tables)
 eval_app.command("show")(cli_show.show)
+eval_app.command("cost")(cli_cost.cost)

@@ -69,7 +69,7 @@ def run(
         from jobs.evaluation.plan import load_plan
         from jobs.evaluation.run_folder import RunFolder
 
-        folders, stages = _folders(data or []), stage or list(Stage)
+        folders, stages = named_folders(data or []), stage or list(Stage)
         chosen, folder = load_plan(plan, folders, system or []), RunFolder(out)
         with folder.held("run"):
             open_manifest(chosen, folder)
@@ -146,8 +146,8 @@ def tables(
     from jobs.evaluation.run_folder import RunFolder
     from jobs.tables import REPORT, write_tables
 
-    folders = [RunFolder(_existing(path)) for path in runs]
-    print_line(str(write_tables(folders, out, _folders(data or []), out / REPORT)[0]))
+    folders = [RunFolder(existing_run(path)) for path in runs]
+    print_line(str(write_tables(folders, out, named_folders(data or []), out / REPORT)[0]))
 
 
 class _Told:
@@ -213,7 +213,12 @@ def _interruptible(out: Path) -> Iterator[None]:
         raise typer.Exit(128 + by) from None
 
 
-def _folders(given: Sequence[str]) -> dict[str, Path]:
+def named_folders(given: Sequence[str]) -> dict[str, Path]:
+    """Benchmarks' folders, as `--data` gives them.
+
+    Raises:
+        InputError: One is not of the form NAME=FOLDER.
+    """
     folders = {}
     for each in given:
         name, equals, folder = each.partition("=")
@@ -223,7 +228,12 @@ def _folders(given: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def _existing(path: Path) -> Path:
+def existing_run(path: Path) -> Path:
+    """A run's folder.
+
+    Raises:
+        InputError: There is none.
+    """
     if not path.is_dir():
         raise InputError(f"{path} is no run: it does not exist")
     return path
