@@ -52,7 +52,7 @@ class ProjectedBuild:
         whole: Messages of the whole benchmark.
         measured: What the calls of those builds took.
         failed_steps: Steps among them that a model failed: they cost less or more than others.
-        published: The paper's figures, where the row stands for one of its systems.
+        published: The paper's figures of the system that the row is a kind of, if it has any.
     """
 
     benchmark: str
@@ -133,7 +133,8 @@ def project_builds(run: RunFolder, data: Mapping[str, Path]) -> list[ProjectedBu
             builds = [build for build in run.builds(cell).read() if build.cost]
             if cell.benchmark == benchmark.name and builds:
                 projected = _project(cell, builds, messages)
-                published = tuple(_published(cell.benchmark, rows[cell.system], tables))
+                row = _as_published(rows[cell.system], rows)
+                published = tuple(_published(cell.benchmark, row, tables))
                 found.append(replace(projected, published=published))
     if not found:
         raise InputError(f"{run.path}: no memory in it was built by a language model")
@@ -163,6 +164,12 @@ def _project(cell: Cell, builds: list[Build], messages: Mapping[str, int]) -> Pr
         ),
         failed_steps=sum(build.counts.get("steps_failed", 0) for build in builds),
     )
+
+
+def _as_published(row: SystemRow, rows: Mapping[str, SystemRow]) -> SystemRow:
+    """The row of the same kind whose figures the paper has."""
+    same = [each for each in rows.values() if each.kind == row.kind and each.stands_for]
+    return row if row in same or not same else same[0]
 
 
 def _published(

@@ -15,7 +15,7 @@ from vmem.show import console, print_json, print_line
 if TYPE_CHECKING:
     from jobs.projected_costs import ProjectedBuild
 
-COLUMNS = ("benchmark", "system", "backbone", "messages", "calls", "tokens", "hours", "USD")
+COLUMNS = ("build", "messages", "calls", "tokens", "hours", "USD", "paper", "ratio")
 
 
 def cost(
@@ -35,32 +35,33 @@ def cost(
     if as_json:
         print_json([_as_dict(each) for each in found])
         return
-    table = Table(*COLUMNS, "paper: tokens, hours", "ours / paper's tokens", box=SIMPLE_HEAD)
+    table = Table(*COLUMNS, box=SIMPLE_HEAD)
     for each in found:
         table.add_row(*_cells(each))
     console.print(table)
-    failed = sum(each.failed_steps for each in found)
-    if failed:
-        print_line(
-            f"{failed:,} steps of these builds failed: what they would have cost is unknown."
-        )
+    priced = ", ".join(dict.fromkeys(model for each in found for model in each.usd()))
+    print_line(f"USD by configs/prices.yaml ({priced}); ratios are of tokens.")
+    if failed := sum(each.failed_steps for each in found):
+        print_line(f"{failed:,} steps of these builds failed: what they would cost is unknown.")
 
 
 def _cells(each: "ProjectedBuild") -> list[str]:
-    said = [f"T{p.table} {p.tokens:,}, {p.hours:.1f} h" for p in each.published]
+    said = [f"T{p.table} {_short(p.tokens)}, {p.hours:.1f} h" for p in each.published]
     ratios = [f"{each.tokens / p.tokens:.2f}" for p in each.published]
     return [
-        each.benchmark,
-        each.system,
-        each.backbone,
-        f"{each.messages:,} of {each.whole:,}",
+        f"{each.benchmark}\n{each.system}\n{each.backbone}",
+        f"{each.messages:,}\nof {each.whole:,}",
         f"{each.calls:,}",
-        f"{each.tokens:,}",
+        _short(each.tokens),
         f"{each.hours:.1f}",
-        "\n".join(f"{usd:,.2f} ({model})" for model, usd in each.usd().items()),
+        "\n".join(dict.fromkeys(f"{usd:,.2f}" for usd in each.usd().values())),
         "\n".join(said) or "–",
         "\n".join(ratios) or "–",
     ]
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens / 1e6:,.2f}M"
 
 
 def _as_dict(each: "ProjectedBuild") -> dict[str, Any]:
