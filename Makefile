@@ -18,7 +18,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test \
 	test-baselines test-slow \
-	test-cluster test-vllm test-prometheus test-services test-browser test-k8s lint \
+	test-cluster test-vllm test-prometheus test-services test-browser test-k8s test-k8s-real lint \
 	eval-demo bench bench-serve \
 	bench-gpu lock clean
 
@@ -40,11 +40,11 @@ serve: setup ## Serve memories over HTTP at 127.0.0.1:8000 (CONFIG=embedded)
 test: lint ## Lint, then run the tests that need no server (PYTEST_ARGS="-k NAME")
 	$(TEST_ENV) $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST_ARGS)
 
-test-baselines: setup ## Run every system on the sample conversation against a scripted server
+test-baselines: setup ## Run every system on a small benchmark against a scripted server
 	$(TEST_ENV) $(BIN)/pytest -m baselines $(PYTEST_ARGS)
 
 test-slow: setup ## Run the tests that take minutes
-	$(TEST_ENV) $(BIN)/pytest -m "slow and not services" $(PYTEST_ARGS)
+	$(TEST_ENV) $(BIN)/pytest -m "slow and not services and not k8s" $(PYTEST_ARGS)
 
 test-browser: setup ## Drive the page in an installed Chromium (apt-get install chromium chromium-driver)
 	$(PIP) install --quiet --only-binary :all: $(SELENIUM)
@@ -65,14 +65,18 @@ test-services: setup-services ## Run the tests on a real Milvus server and Postg
 test-k8s: .venv/k8s/.ready ## Render and validate every Kubernetes object (needs npm)
 	PATH="$(CURDIR)/.venv/k8s/tools/bin:$$PATH" $(TEST_ENV) $(BIN)/pytest -m "k8s and not slow" $(PYTEST_ARGS)
 
+test-k8s-real: .venv/k8s/.ready setup-services ## Run the dev overlay on a real Ray and Milvus (minutes)
+	PATH="$(CURDIR)/.venv/k8s/tools/bin:$$PATH" $(TEST_ENV) $(BIN)/pytest -m "k8s and slow" $(PYTEST_ARGS)
+
 lint: setup ## Check style, formatting, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-eval-demo: setup ## Answer, judge and tabulate a small benchmark with the embedded model (into runs/demo)
-	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/vmem eval run --plan demo --out runs/demo
+eval-demo: setup ## Answer, judge and tabulate a small benchmark with the embedded model (SYSTEM=a-mem)
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/vmem eval run --plan demo \
+		$(if $(SYSTEM),--system $(SYSTEM)) --out runs/demo$(if $(SYSTEM),-$(SYSTEM))
 
 bench: setup ## Measure on this machine's processors
 	$(BIN)/python -m jobs.benchmark

@@ -19,7 +19,7 @@ from vmem.datasets.fetch import LOCOMO_URL, fetch
 
 COMMANDS = ["build", "append", "search", "ask", "memories", "delete", "export", "import", "serve"]
 KEYS = [("keys", name) for name in ("create", "list", "rotate", "revoke")]
-EVAL = [("eval", name) for name in ("retrieval", "run", "tables", "show", "compare")]
+EVAL = [("eval", name) for name in ("retrieval", "run", "tables", "show", "compare", "cost")]
 CLUSTER = [("cluster", name) for name in ("plan", "check")]
 GROUPED = [*EVAL, ("data", "check"), ("data", "fetch"), *KEYS, *CLUSTER]
 RECORD = {"question_id", "case", "ranked_rounds", "context_rounds", "context_words", "error"}

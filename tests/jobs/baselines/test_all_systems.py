@@ -30,7 +30,7 @@ FAULTS = ("steps_failed", "steps_truncated", "steps_skipped")
 UNREADABLE = "Clementine"
 """Of messages that hold this name, which no caption does, the failing server says nothing."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.baselines, pytest.mark.timeout(900)]
 
 
 def planned(url: str, locomo: Path, systems: list[str], questions: int = QUESTIONS) -> Plan:
