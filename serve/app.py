@@ -114,6 +114,7 @@ def _options(replica: ReplicaSettings) -> dict[str, Any]:
         "max_ongoing_requests": replica.max_ongoing_requests,
         "max_queued_requests": replica.max_queued_requests,
         "graceful_shutdown_timeout_s": replica.graceful_shutdown_timeout_s,
+        "max_surge_percent": replica.max_surge_percent,
         "graceful_shutdown_wait_loop_s": 0.5,
         "health_check_period_s": 2.0,
         "health_check_timeout_s": 30.0,

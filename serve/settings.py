@@ -126,6 +126,8 @@ class ReplicaSettings(_Section):
         num_cpus: Logical CPUs of one replica.
         num_gpus: GPUs of one replica (a fraction shares one).
         graceful_shutdown_timeout_s: Seconds that a replica may finish its requests in.
+        max_surge_percent: Replicas started beyond their number while an update replaces them, in
+            percent and at least one; with 0 a single replica is away while its successor starts.
         env: Environment of its process.
     """
 
@@ -138,7 +140,14 @@ class ReplicaSettings(_Section):
     num_cpus: float = Field(default=0.5, ge=0)
     num_gpus: float = Field(default=0.0, ge=0)
     graceful_shutdown_timeout_s: float = Field(default=60.0, gt=0)
+    max_surge_percent: int = Field(default=25, ge=0, le=100)
     env: Mapping[str, str] = Field(default_factory=dict)
+
+
+class WriterSettings(ReplicaSettings):
+    """The writer's replicas: an update ends one before the next begins, since only one writes."""
+
+    max_surge_percent: int = Field(default=0, ge=0, le=0)
 
 
 class BackboneSettings(_Section):
@@ -193,7 +202,7 @@ class ServeSettings(_Section):
     admission: AdmissionSettings = AdmissionSettings()
     api: ReplicaSettings = ReplicaSettings(max_ongoing_requests=2_000, num_cpus=0.5)
     retriever: ReplicaSettings = ReplicaSettings()
-    writer: ReplicaSettings = ReplicaSettings()
+    writer: WriterSettings = WriterSettings()
     backbone: BackboneSettings = BackboneSettings()
     ray: RaySettings = RaySettings()
 

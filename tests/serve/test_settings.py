@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from serve.app import _deployment, bind
+from serve.backbone import Backbone
 from serve.launch import check_access, check_port, free_port
+from serve.retriever import Retriever
 from serve.settings import load_serve_settings
+from serve.writer import Writer
 from vmem.config import CONFIGS
 from vmem.errors import ConfigError
 
@@ -65,3 +69,20 @@ def test_a_taken_port_is_found_before_anything_starts() -> None:
         with pytest.raises(ConfigError, match=f"port {port} cannot be used"):
             check_port("127.0.0.1", port)
     check_port("127.0.0.1", port)
+
+
+def test_an_update_starts_successors_first_but_for_the_one_writer() -> None:
+    settings = load_serve_settings("embedded")
+    starts = {
+        kind.__name__: _deployment(kind, replica)._deployment_config.max_surge_percent
+        for kind, replica in (
+            (Retriever, settings.retriever),
+            (Backbone, settings.backbone.replica),
+            (Writer, settings.writer),
+        )
+    }
+    assert starts == {"Retriever": 25, "Backbone": 25, "Writer": 0}
+    api = bind(settings)._bound_deployment
+    assert api._deployment_config.max_surge_percent == 25
+    with pytest.raises(ConfigError, match=r"writer\.max_surge_percent"):
+        load_serve_settings({"name": "two writers", "writer": {"max_surge_percent": 25}})
