@@ -14,7 +14,7 @@ from vmem.stores.milvus import MilvusStore
 
 pytestmark = [pytest.mark.k8s, pytest.mark.slow, pytest.mark.timeout(2400)]
 
-ROUNDS, WORKER_CPUS = 120, 3
+ROUNDS, WORKER_CPUS = 400, 3
 QUESTIONS, CELLS = 6, 2
 SMALL_BATCHES = {"VMEM_BUILD__BATCH_ROWS": "16"}
 
@@ -96,10 +96,9 @@ def test_a_build_survives_its_worker_and_its_head(
 
     wounded = cluster.submit(_with(build, "--bank", "wounded"), SMALL_BATCHES)
     wait_until(lambda: _written(milvus_server, "wounded") > 0)
-    worker = cluster.nodes[1]
-    cluster.add_node(WORKER_CPUS)  # as KubeRay brings another pod
     assert _written(milvus_server, "wounded") < len(undisturbed), "the build was over too soon"
-    cluster.kill(worker)
+    cluster.kill(cluster.nodes[1])
+    cluster.add_node(WORKER_CPUS)  # as KubeRay brings another pod
     assert cluster.ended(wounded)[0] == "SUCCEEDED", cluster.said(wounded)
     _assert_same(_rows(milvus_server, "wounded"), undisturbed)
 
