@@ -65,9 +65,9 @@ def _short(tokens: int) -> str:
 
 
 def _as_dict(each: "ProjectedBuild") -> dict[str, Any]:
-    whole = {"calls": each.calls, "prompt_tokens": each.prompt_tokens}
     projected = {
-        **whole,
+        "calls": each.calls,
+        "prompt_tokens": each.prompt_tokens,
         "completion_tokens": each.completion_tokens,
         "tokens": each.tokens,
         "hours": each.hours,
