@@ -21,6 +21,7 @@ import ray
 import ray.data
 
 from jobs.encode import encode_rows, vectors_of
+from serve.loopback import loopback_options
 from vmem.bank import Bank
 from vmem.config import BuildSettings
 from vmem.errors import ImageError, StoreError
@@ -301,11 +302,10 @@ def _ray(settings: BuildSettings) -> Iterator[None]:
         needed = settings.cpus * max(settings.text_actors, settings.image_actors)
         ray.init(
             num_cpus=max(os.cpu_count() or 1, int(needed) + 2),  # reads need a CPU beside actors
-            include_dashboard=False,
+            **loopback_options(),
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=LOCAL_OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
         )
     try:
         yield

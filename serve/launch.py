@@ -16,12 +16,11 @@ from pathlib import Path
 
 import ray
 from ray import serve as ray_serve
-from ray._private import ray_constants
 from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
 from serve.at_proxy import proxy_env
-from serve.replica_port import SETUP_HOOK
+from serve.loopback import SETUP_HOOK, loopback_options
 from serve.settings import RaySettings, ServeSettings
 from serve.stopping import stopping
 from vmem.config import Settings, replace
@@ -172,14 +171,11 @@ def _init_ray(settings: RaySettings, env: Mapping[str, str]) -> None:
         if settings.address:
             ray.init(address=settings.address, log_to_driver=False, logging_level=logging.ERROR)
             return
-        # Else Ray takes 127.0.0.1 for the machine's outer address, and listens on all of them.
-        ray_constants.ENABLE_RAY_CLUSTER = False
         ray.init(
+            **loopback_options(),
             num_cpus=settings.num_cpus,
             object_store_memory=settings.object_store_bytes,
-            include_dashboard=False,
             runtime_env={"env_vars": dict(env), "worker_process_setup_hook": SETUP_HOOK},
-            _node_ip_address="127.0.0.1",
             _metrics_export_port=settings.metrics_port,
             log_to_driver=False,
             logging_level=logging.ERROR,

@@ -20,6 +20,7 @@ from jobs.evaluation.progress import Progress, SoFar
 from jobs.evaluation.records import Stage
 from jobs.evaluation.run_folder import RunFolder, StageFile
 from jobs.judge import judge_all, judgement_files, judgements_planned
+from serve.loopback import loopback_options
 from vmem.build import make_chat
 from vmem.config import load_settings
 from vmem.errors import ModelUnavailableError, VmemError
@@ -41,7 +42,7 @@ def on_ray(address: str | None) -> Iterator[None]:
     if address:
         ray.init(address=address, **options)
     else:
-        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **options)
+        ray.init(**loopback_options(), **options)
     try:
         yield
     finally:
