@@ -2,7 +2,6 @@
 
 import ctypes
 import io
-import ipaddress
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from ray.serve.exceptions import RayServeException
 
 from serve.app import NAME, bind
 from serve.at_proxy import proxy_env
+from serve.auth import is_loopback
 from serve.loopback import SETUP_HOOK, loopback_options
 from serve.settings import RaySettings, ServeSettings
 from serve.stopping import stopping
@@ -121,7 +121,7 @@ def check_access(settings: ServeSettings) -> None:
     Raises:
         ConfigError: It is open, and its address is no loopback one.
     """
-    if settings.http.open_on_loopback and not _is_loopback(settings.http.host):
+    if settings.http.open_on_loopback and not is_loopback(settings.http.host):
         raise ConfigError(
             f"http.open_on_loopback lets in callers without a key, but http.host"
             f" {settings.http.host} is no loopback address: bind 127.0.0.1, or set it to false and"
@@ -251,13 +251,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _why(error: Exception) -> str:
