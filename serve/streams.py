@@ -35,15 +35,17 @@ class EventStream(StreamingResponse):
         """Send the events until they or their reader end."""
         one_at_a_time = anyio.Lock()
 
-        async def locked_send(message: Message) -> None:
+        async def send_in_turn(message: Message) -> None:
             async with one_at_a_time:
                 await send(message)
+                if not message.get("more_body", True):
+                    tasks.cancel_scope.cancel()  # while a waiting comment cannot get its turn
 
         async def keep_alive() -> None:
             while True:
                 await anyio.sleep(self._keep_alive_s)
                 comment = {"type": "http.response.body", "body": KEEPALIVE_COMMENT}
-                await locked_send({**comment, "more_body": True})
+                await send_in_turn({**comment, "more_body": True})
 
         async def until_gone() -> None:
             while (await receive())["type"] != "http.disconnect":
@@ -54,8 +56,7 @@ class EventStream(StreamingResponse):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(until_gone)
                 tasks.start_soon(keep_alive)
-                await self.stream_response(locked_send)
-                tasks.cancel_scope.cancel()
+                await self.stream_response(send_in_turn)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._events.aclose()
