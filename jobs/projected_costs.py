@@ -12,13 +12,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from jobs.evaluation.manifest import read_manifest
-from jobs.evaluation.plan import BenchmarkPlan, Plan, read_whole
+from jobs.evaluation.plan import Plan, part_of, read_whole
 from jobs.evaluation.records import Build, Cell, ModelCost
 from jobs.evaluation.run_folder import RunFolder
 from jobs.report.published import Places, PublishedTable, read_published
 from vmem.errors import InputError
 from vmem.llm.budget import cost_usd, load_prices
 from vmem.systems.rows import SystemRow, read_rows
+from vmem.types import Benchmark
 
 TABLES = (4, 8)
 """The paper's tables of costs."""
@@ -128,11 +129,12 @@ def project_builds(run: RunFolder, data: Mapping[str, Path]) -> list[ProjectedBu
     found = []
     for benchmark in plan.benchmarks:
         folder = data.get(benchmark.name, benchmark.data)
-        messages = _messages(benchmark.model_copy(update={"data": folder}))
+        whole = read_whole(benchmark.model_copy(update={"data": folder}))
+        messages, built = _messages(whole), _messages(part_of(whole, benchmark))
         for cell in plan.cells():
             builds = [build for build in run.builds(cell).read() if build.cost]
             if cell.benchmark == benchmark.name and builds:
-                projected = _project(cell, builds, messages)
+                projected = _project(cell, builds, built, sum(messages.values()))
                 row = _as_published(rows[cell.system], rows)
                 published = tuple(_published(cell.benchmark, row, tables))
                 found.append(replace(projected, published=published))
@@ -141,12 +143,13 @@ def project_builds(run: RunFolder, data: Mapping[str, Path]) -> list[ProjectedBu
     return found
 
 
-def _messages(benchmark: BenchmarkPlan) -> dict[str, int]:
-    read = read_whole(benchmark)
+def _messages(read: Benchmark) -> dict[str, int]:
     return {d.id: sum(len(round_.turns) for round_ in d.rounds) for d in read.dialogues}
 
 
-def _project(cell: Cell, builds: list[Build], messages: Mapping[str, int]) -> ProjectedBuild:
+def _project(
+    cell: Cell, builds: list[Build], messages: Mapping[str, int], whole: int
+) -> ProjectedBuild:
     costs = [cost for build in builds for cost in build.cost.values()]
     return ProjectedBuild(
         benchmark=cell.benchmark,
@@ -154,7 +157,7 @@ def _project(cell: Cell, builds: list[Build], messages: Mapping[str, int]) -> Pr
         backbone=cell.backbone,
         dialogues=len(builds),
         messages=sum(messages[build.dialogue_id] for build in builds),
-        whole=sum(messages.values()),
+        whole=whole,
         measured=ModelCost(
             calls=sum(cost.calls for cost in costs),
             failed=sum(cost.failed for cost in costs),

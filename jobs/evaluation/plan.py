@@ -28,7 +28,7 @@ from vmem.metrics.judge import MAX_TOKENS
 from vmem.prompts.judge import JudgeKind
 from vmem.systems.registry import SEARCHING
 from vmem.systems.rows import SystemRow, lay_over, read_rows, row_named, row_settings
-from vmem.types import Benchmark, Question
+from vmem.types import Benchmark, Question, Round
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 """No point: points part the names of files."""
@@ -49,6 +49,8 @@ class BenchmarkPlan(_Section):
         name: `locomo`, `mem-gallery`, `photobench`, or `sample`, which comes with vmem.
         data: Its folder; a relative one starts at the working folder. `sample` needs none.
         dialogues: Only these; empty takes all.
+        sessions: Of each dialogue only so many, the first ones, and the questions all of whose
+            evidence lies in them; None takes all.
         questions: At most so many of each dialogue, the first ones; None takes all.
         corrections: A file of corrected gold answers, as `vmem.datasets.corrections` describes
             it: judges score the questions that it names by both references.
@@ -59,6 +61,7 @@ class BenchmarkPlan(_Section):
     name: str
     data: Path | None = None
     dialogues: tuple[str, ...] = ()
+    sessions: int | None = Field(default=None, ge=1)
     questions: int | None = Field(default=None, ge=1)
     corrections: Path | None = None
     changes: Changes = Field(default_factory=dict)
@@ -310,6 +313,8 @@ def part_of(read: Benchmark, plan: BenchmarkPlan) -> Benchmark:
     if unknown := sorted(set(plan.dialogues) - known):
         raise InputError(f"{plan.name} has no dialogue {unknown[0]!r}; it has {sorted(known)}")
     kept = set(plan.dialogues) or known
+    if plan.sessions is not None:
+        read = _first_sessions(read, plan.sessions)
     asked: dict[str, list[Question]] = {}
     for question in read.questions:
         if question.dialogue_id in kept and question.category not in EXCLUDED:
@@ -319,3 +324,16 @@ def part_of(read: Benchmark, plan: BenchmarkPlan) -> Benchmark:
         dialogues=tuple(d for d in read.dialogues if d.id in asked),
         questions=tuple(q for questions in asked.values() for q in questions[: plan.questions]),
     )
+
+
+def _first_sessions(read: Benchmark, most: int) -> Benchmark:
+    """The beginnings of dialogues, and what can be answered from them."""
+    dialogues = [replace(d, rounds=_begun(d.rounds, most)) for d in read.dialogues]
+    ids = {d.id: {id_ for round_ in d.rounds for id_ in round_.source_ids} for d in dialogues}
+    questions = [q for q in read.questions if q.evidence and q.evidence <= ids[q.dialogue_id]]
+    return replace(read, dialogues=tuple(dialogues), questions=tuple(questions))
+
+
+def _begun(rounds: Sequence[Round], most: int) -> tuple[Round, ...]:
+    first = list(dict.fromkeys(round_.session for round_ in rounds))[:most]
+    return tuple(round_ for round_ in rounds if round_.session in first)

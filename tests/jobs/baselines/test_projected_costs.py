@@ -82,6 +82,17 @@ def test_calls_tokens_and_hours_grow_with_the_messages(run: RunFolder, locomo: P
     assert {one.table: (one.tokens, one.hours) for one in found.published} == PAPER_A_MEM
 
 
+def test_of_a_conversation_built_in_part_only_that_part_counts(run: RunFolder) -> None:
+    [whole] = project_builds(run, {})
+    manifest = run.path / "manifest.json"
+    plan = json.loads(manifest.read_text())
+    plan["plan"]["benchmarks"][0]["sessions"] = 1
+    write_json(manifest, plan)
+    [found] = project_builds(run, {})
+    assert (found.messages * 2, found.whole) == (whole.messages, whole.whole)
+    assert found.calls == 2 * whole.calls
+
+
 def test_money_is_by_the_price_list_and_own_machines_have_no_price(run: RunFolder) -> None:
     [found] = project_builds(run, {})
     prices = load_prices()

@@ -264,3 +264,16 @@ def test_parts_of_a_benchmark() -> None:
     with pytest.raises(InputError, match="no dialogue 'x'"):
         read_planned(plan.benchmarks[0].model_copy(update={"dialogues": ("x",)}))
     assert replace(some, questions=()).dialogues == some.dialogues
+
+
+def test_the_first_sessions_and_what_can_be_answered_from_them() -> None:
+    plan = Plan(**PLAN).benchmarks[0].model_copy(update={"questions": None})
+    whole, begun = read_planned(plan), read_planned(plan.model_copy(update={"sessions": 2}))
+    [long], [short] = whole.dialogues, begun.dialogues
+    first = list(dict.fromkeys(round_.session for round_ in long.rounds))[:2]
+    assert short.rounds == tuple(r for r in long.rounds if r.session in first) != long.rounds
+    said = {id_ for round_ in short.rounds for id_ in round_.source_ids}
+    answerable = [q for q in whole.questions if q.evidence and q.evidence <= said]
+    assert list(begun.questions) == answerable and 0 < len(answerable) < len(whole.questions)
+    all_of_it = read_planned(plan.model_copy(update={"sessions": 99}))
+    assert all_of_it.dialogues == whole.dialogues
