@@ -39,6 +39,7 @@ class LocalRay:
         dashboard: Address of the dashboard, which takes jobs and Serve configs.
         nodes: What runs, the head first.
         started: Addresses of all nodes that ever ran.
+        metrics: Where each of them gives its metrics.
     """
 
     folder: Path
@@ -47,19 +48,36 @@ class LocalRay:
     dashboard: str
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
+    metrics: list[str] = field(default_factory=list)
 
     def add_node(self, num_cpus: int) -> subprocess.Popen[bytes]:
         """Start a node, the head where there is none, and wait until it has joined."""
-        address = f"127.0.0.{2 + len(self.started)}"  # Ray takes 127.0.0.1 for the outer address
-        node = [f"--address={HEAD}:{self.port}"]
         if not self.nodes:
-            dashboard = self.dashboard.rpartition(":")[2]
-            node = ["--head", f"--port={self.port}", "--dashboard-host=127.0.0.1"]
-            node += [f"--dashboard-port={dashboard}", f"--temp-dir={self.folder}"]
-            node += [f"--ray-client-server-port={free_port()}"]
-        ports = ("dashboard-agent-listen", "metrics-export", "runtime-env-agent", "object-manager")
+            self.nodes.append(self._start(HEAD, self._head_options(), num_cpus))
+        else:
+            address = f"127.0.0.{2 + len(self.started)}"
+            self.nodes.append(self._start(address, [f"--address={HEAD}:{self.port}"], num_cpus))
+        return self.nodes[-1]
+
+    def replace_head(self) -> None:
+        """Start a head where the dead one was, and wait until all other nodes are back."""
+        (self.folder / "ray_current_cluster").unlink()  # a new pod's folder is empty
+        self.nodes.insert(0, self._start(HEAD, self._head_options(), 0))
+
+    def _head_options(self) -> list[str]:
+        dashboard = self.dashboard.rpartition(":")[2]
+        options = ["--head", f"--port={self.port}", "--dashboard-host=127.0.0.1"]
+        options += [f"--dashboard-port={dashboard}", f"--temp-dir={self.folder}"]
+        if "REDIS_PASSWORD" in self.env:
+            options += [f"--redis-password={self.env['REDIS_PASSWORD']}"]
+        return [*options, f"--ray-client-server-port={free_port()}"]
+
+    def _start(self, address: str, node: list[str], num_cpus: int) -> subprocess.Popen[bytes]:
+        metrics = free_port()
+        ports = ("dashboard-agent-listen", "runtime-env-agent", "object-manager")
         node += [f"--{name}-port={free_port()}" for name in ports]
-        node += [f"--node-ip-address={address}", "--block", f"--num-cpus={num_cpus}"]
+        node += [f"--metrics-export-port={metrics}", "--block", f"--num-cpus={num_cpus}"]
+        node += [f"--node-ip-address={address}"]  # for 127.0.0.1 Ray takes the outer address
         node += ["--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=150000000"]
         with (self.folder / "nodes.log").open("ab") as log:
             process = subprocess.Popen(
@@ -69,9 +87,9 @@ class LocalRay:
                 stderr=log,
                 process_group=0,
             )
-        self.nodes.append(process)
         self.started.append(address)
-        wait_until(lambda: process.poll() is not None or self.alive() == len(self.nodes))
+        self.metrics.append(f"{address}:{metrics}")
+        wait_until(lambda: process.poll() is not None or self.alive() == len(self.nodes) + 1)
         assert process.poll() is None, (self.folder / "nodes.log").read_text()
         return process
 
