@@ -129,8 +129,8 @@ class MemoryStore:
     def search(self, text: str, image: Image | None) -> list[tuple[Memory, float]]:
         """Memories by a text, a picture or both, best first with their fused scores.
 
-        Dense and BM25 ranks of the text are fused first, then the text's ranks with the
-        picture's; where ranks tie, those of the text come first.
+        Dense and BM25 ranks of the text are fused first, ties by id, then the text's ranks with
+        the picture's; where those tie, what the text found comes first.
 
         Raises:
             ImageError: The picture cannot be used.
@@ -140,6 +140,7 @@ class MemoryStore:
             vector_D = self.parts.text_encoder.encode([text])[0]
             dense = _best(self._text, vector_D, self.sizes.dense)
             fused = self._fuse([dense, self._by_words(text)])
+            fused.sort(key=lambda item: (-item[1], item[0]))  # as Milvus orders what ties
             paths.append([id_ for id_, _ in fused[: self.sizes.text]])
         if image is not None and image.uri and self.parts.image_encoder and self._image:
             paths.append(_best(self._image, self._look(image), self.sizes.images))
