@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from vmem.errors import ConfigError, ModelUnavailableError
 from vmem.llm.fake import FakeChat
 from vmem.llm.metered import MeteredChat
 from vmem.pipeline import Parts
-from vmem.ports import ChatModel, ChatRequest, MemorySystem, Oracle
+from vmem.ports import ChatModel, ChatReply, ChatRequest, MemorySystem, Oracle
 from vmem.types import Benchmark, Dialogue, Image, Query, Round, Turn
 
 PartsWith = Callable[[ChatModel | None], Parts]
@@ -154,6 +155,30 @@ def test_a_reply_that_cannot_be_read_is_asked_for_twice_and_counted(
     assert memory.notes.notes[1].keywords == ()
     asked_again = [request.role for request in chat.requests if request.prompt.endswith(AGAIN)]
     assert asked_again == ["amem_note", "amem_note", "amem_evolve"]
+
+
+def test_a_note_cut_inside_its_context_is_none_and_the_message_is_kept_as_it_is(
+    runtime: Settings, parts_with: PartsWith
+) -> None:
+    class Short(FakeChat):
+        """Notes of one message end at their limit, both times."""
+
+        async def complete(self, request: ChatRequest) -> ChatReply:
+            reply = await super().complete(request)
+            cut = request.role == "amem_note" and SAID[1] in request.prompt
+            return replace(reply, finish_reason="length") if cut else reply
+
+    def cut_short(request: ChatRequest) -> str:
+        if request.role == "amem_note" and SAID[1] in request.prompt:
+            return '{"keywords": ["falcon"], "context": "Half of a sen'
+        return scripted(request)
+
+    memory = built(talk(*SAID[:3]), parts_with(Short(cut_short)), runtime)
+    counts = memory.cost.counts
+    assert (counts["notes"], counts["steps_failed"], counts["steps_truncated"]) == (3, 1, 0)
+    note = memory.notes.notes[1]
+    assert SAID[1] in note.content
+    assert (note.keywords, note.context) == ((), "")
 
 
 def test_a_killed_build_goes_on_and_pays_for_no_call_twice(
