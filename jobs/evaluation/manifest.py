@@ -38,13 +38,16 @@ PACKAGES = (
 def open_manifest(plan: Plan, run: RunFolder) -> dict[str, Any]:
     """Write a new run's manifest, or compare an old one's with what is here now.
 
+    A run that was refused before anything was asked, such as for a server that is not there, has
+    nothing to lose: it takes what is here now.
+
     Raises:
         InputError: The run was begun with something else; the sentence says with what.
         VmemError: A benchmark or a prompt cannot be read.
     """
     now = make_manifest(plan)
     path = run.path / FILE
-    if not path.is_file():
+    if not path.is_file() or {each.name for each in run.path.iterdir()} <= {FILE, "locks"}:
         write_json(path, now)
         return now
     before = read_manifest(run)

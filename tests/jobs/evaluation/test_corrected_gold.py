@@ -156,9 +156,11 @@ def test_without_corrections_nothing_is_judged_twice(
     assert "corrected" not in cell["lexical"]
 
 
+@pytest.mark.usefixtures("judged")
 def test_other_corrections_are_another_run(tmp_path: Path) -> None:
     plan = plan_with(corrections(tmp_path, q0=RIGHT))
     open_manifest(plan, RunFolder(tmp_path / "run"))
+    drive(Stage.ANSWER, plan, plan.backbones[0], tmp_path / "run")
     corrections(tmp_path, q0="something else")
     with pytest.raises(InputError, match=r"another corrections\.sample\.references\.sample#0"):
         open_manifest(plan, RunFolder(tmp_path / "run"))

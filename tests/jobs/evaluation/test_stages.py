@@ -238,10 +238,14 @@ def test_a_spent_budget_ends_the_stage_and_more_lets_it_go_on(
 
 def test_a_run_goes_on_only_with_what_it_was_begun_with(models: Models, tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    open_manifest(Plan(**PLAN), run)
+    other = Plan(**{**PLAN, "seed": 7})
+    open_manifest(other, run)
+    with run.held("run"):  # refused before anything was asked
+        assert open_manifest(Plan(**PLAN), run)["plan"]["seed"] == 20260301
+    _answer(Plan(**PLAN), tmp_path)
     open_manifest(Plan(**PLAN), run)
     with pytest.raises(InputError, match=r"another plan\.seed: 20260301 then, 7 now"):
-        open_manifest(Plan(**{**PLAN, "seed": 7}), run)
+        open_manifest(other, run)
 
 
 def test_keys_are_in_no_plan_and_in_no_file(

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from serve.launch import free_port
 
@@ -26,6 +28,10 @@ HEAD = "127.0.0.2"
 WAIT_S = 600
 Object = dict[str, Any]
 Rendered = Callable[..., list[Object]]
+
+
+class NotStartedError(Exception):
+    """A node ended while it started; its log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,25 +78,30 @@ class LocalRay:
             options += [f"--redis-password={self.env['REDIS_PASSWORD']}"]
         return [*options, f"--ray-client-server-port={free_port()}"]
 
-    def _start(self, address: str, node: list[str], num_cpus: int) -> subprocess.Popen[bytes]:
+    @retry(retry=retry_if_exception_type(NotStartedError), stop=stop_after_attempt(3), reraise=True)
+    def _start(self, address: str, join: list[str], num_cpus: int) -> subprocess.Popen[bytes]:
+        """Start a node; one for which Ray's 30 s were too short is started again, as a pod is."""
         metrics = free_port()
         ports = ("dashboard-agent-listen", "runtime-env-agent", "object-manager")
-        node += [f"--{name}-port={free_port()}" for name in ports]
-        node += [f"--metrics-export-port={metrics}", "--block", f"--num-cpus={num_cpus}"]
-        node += [f"--node-ip-address={address}"]  # for 127.0.0.1 Ray takes the outer address
-        node += ["--min-worker-port=0", "--max-worker-port=0", "--object-store-memory=150000000"]
+        options = [*join, *(f"--{name}-port={free_port()}" for name in ports)]
+        options += [f"--metrics-export-port={metrics}", "--block", f"--num-cpus={num_cpus}"]
+        options += [f"--node-ip-address={address}"]  # for 127.0.0.1 Ray takes the outer address
+        options += ["--min-worker-port=0", "--max-worker-port=0"]
         with (self.folder / "nodes.log").open("ab") as log:
             process = subprocess.Popen(
-                [BIN / "ray", "start", *node],
+                [BIN / "ray", "start", *options, "--object-store-memory=150000000"],
                 env={**self.env, "NODE_ADDRESS": address},
                 stdout=log,
                 stderr=log,
                 process_group=0,
             )
+        wait_until(lambda: process.poll() is not None or self.alive() == len(self.nodes) + 1)
+        if process.poll() is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise NotStartedError((self.folder / "nodes.log").read_text(encoding="utf-8"))
         self.started.append(address)
         self.metrics.append(f"{address}:{metrics}")
-        wait_until(lambda: process.poll() is not None or self.alive() == len(self.nodes) + 1)
-        assert process.poll() is None, (self.folder / "nodes.log").read_text()
         return process
 
     def alive(self) -> int:

@@ -2,11 +2,13 @@
 
 import json
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from vmem.stores.milvus import MilvusStore
 
@@ -17,6 +19,7 @@ FAKE = {
     "VMEM_ENCODERS__IMAGE": '{"kind": "none"}',
     "VMEM_BUILD__BATCH_ROWS": "8",
 }
+UNKNOWN = '{"kind": "minilm", "model": "nobody/nothing"}'
 ROUNDS = 60
 
 
@@ -34,6 +37,23 @@ def _rounds(folder: Path, word: str) -> Path:
 def _build(rounds: Path, bank: str) -> str:
     words = ["vmem", "build", "--rounds", str(rounds), "--bank", bank, "--address", "auto"]
     return shlex.join(words)
+
+
+def _evaluation(folder: Path) -> str:
+    plan = yaml.safe_load((Path(__file__).parents[3] / "configs/benchmarks/demo.yaml").read_text())
+    nobody = {"provider": "openai", "model": "nobody", "base_url": "http://127.0.0.1:9/v1"}
+    plan["backbones"][0] |= {"llm": nobody}
+    (folder / "plan.yaml").write_text(yaml.safe_dump(plan), encoding="utf-8")
+    words = ["--plan", str(folder / "plan.yaml"), "--out", str(folder / "run"), "--address", "auto"]
+    return shlex.join(["vmem", "eval", "run", *words])
+
+
+def _collections(milvus: str, bank: str) -> list[str]:
+    store = MilvusStore(milvus)
+    try:
+        return [name for name in store.collections() if name.startswith(f"{bank}_")]
+    finally:
+        store.close()
 
 
 def _texts(milvus: str, bank: str) -> set[str]:
@@ -62,6 +82,8 @@ def test_jobs_that_cannot_work_and_builds_at_once(
 
     wrong = {
         "bucket": (_build(second, "bad"), {"VMEM_STORE__IMAGES_URL": "nowhere://bucket"}),
+        "encoder": (_build(second, "new"), {"VMEM_ENCODERS__TEXT": UNKNOWN}),
+        "backbone": (_evaluation(tmp_path), {}),
         "collection": (_build(second, "bad"), {"VMEM_ENCODERS__TEXT": '{"kind": "minilm"}'}),
         "rounds": (_build(tmp_path / "none.jsonl", "bad"), {}),
         "bank": (_build(second, "no/bank"), {}),
@@ -70,21 +92,27 @@ def test_jobs_that_cannot_work_and_builds_at_once(
     }
     named = {
         "bucket": "store.images_url",
+        "encoder": "nobody/nothing",
+        "backbone": "nobody",
         "collection": "encoder",
         "rounds": "none.jsonl",
         "bank": "store.bank",
         "run": f"{tmp_path}/none",
         "plan": "none",
     }
-    jobs = {what: cluster.submit(text, {**FAKE, **env}) for what, (text, env) in wrong.items()}
-    for what, job in jobs.items():
-        status, message = cluster.ended(job)
+    for what, (text, env) in wrong.items():
+        begin = time.monotonic()
+        status, message = cluster.ended(cluster.submit(text, {**FAKE, **env}))
+        print(f"wrong {what}: {time.monotonic() - begin:.0f} s, {message}")  # noqa: T201
         assert status == "FAILED", what
         told = " ".join(message.split())  # the terminal's width breaks lines
         assert "error " in told, (what, message)
         assert named[what].replace(" ", "") in message.replace("\n", "").replace(" ", ""), message
         assert "Traceback" not in message, (what, message)
     assert _texts(milvus_server, "bad") == before
+    assert not _collections(milvus_server, "new")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"locks", "manifest.json"}
+    assert not (tmp_path / "tables").exists()
 
     for rounds in ((first, second), (first, first)):
         bank = f"twice_{rounds[1].stem}"
