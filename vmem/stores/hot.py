@@ -57,19 +57,42 @@ class TextLanes:
         rounds: All rounds, by position.
         text: Text, audio and caption units, in order of rounds.
         lexical: How BM25 reads the texts.
+        before: The memory that this one begins with; only what follows is read.
     """
 
+    has_image_R: Mask
+    _text_position_U: Positions
+    _text_ids: npt.NDArray[np.object_]
+    _is_caption_U: Mask
+
     def __init__(
-        self, rounds: Sequence[Round], text: Sequence[Unit], lexical: LexicalSettings
+        self,
+        rounds: Sequence[Round],
+        text: Sequence[Unit],
+        lexical: LexicalSettings,
+        before: "TextLanes | None" = None,
     ) -> None:
         self.rounds = rounds
         self._text = text
         self._lexical = lexical
-        self.has_image_R: Mask = np.array([bool(r.images) for r in rounds], dtype=bool)
-        self._text_position_U, self._text_ids = _columns(text)
-        self._is_caption_U: Mask = np.array(
-            [unit.kind is UnitKind.CAPTION for unit in text], dtype=bool
+        start_R, start_U = (len(before.rounds), len(before._text)) if before else (0, 0)
+        has_image_R = np.array([bool(r.images) for r in rounds[start_R:]], dtype=bool)
+        position_U, ids = _columns(text[start_U:])
+        is_caption_U = np.array(
+            [unit.kind is UnitKind.CAPTION for unit in text[start_U:]], dtype=bool
         )
+        if before:
+            has_image_R = np.concatenate([before.has_image_R, has_image_R])
+            position_U = np.concatenate([before._text_position_U, position_U])
+            ids = np.concatenate([before._text_ids, ids])
+            is_caption_U = np.concatenate([before._is_caption_U, is_caption_U])
+        self.has_image_R = has_image_R
+        self._text_position_U, self._text_ids = position_U, ids
+        self._is_caption_U = is_caption_U
+        if before and "_unit_index" in vars(before):
+            self._unit_index = before._unit_index.extended(self._unit_texts(start_U))
+        if before and "_round_index" in vars(before):
+            self._round_index = before._round_index.extended(self._round_texts(start_R, start_U))
 
     @property
     def unit_count(self) -> int:
@@ -109,18 +132,25 @@ class TextLanes:
 
     @cached_property
     def _unit_index(self) -> LexicalIndex:
-        dates = [self._date(unit.position) for unit in self._text]
-        texts = [f"{unit.text}{day}" for unit, day in zip(self._text, dates, strict=True)]
-        return LexicalIndex(texts, self._lexical)
+        return LexicalIndex(self._unit_texts(0), self._lexical)
 
     @cached_property
     def _round_index(self) -> LexicalIndex:
+        return LexicalIndex(self._round_texts(0, 0), self._lexical)
+
+    def _unit_texts(self, start_U: int) -> list[str]:
+        """What BM25 reads of the units from one on."""
+        return [f"{unit.text}{self._date(unit.position)}" for unit in self._text[start_U:]]
+
+    def _round_texts(self, start_R: int, start_U: int) -> list[str]:
+        """What BM25 reads of the rounds from one on, whose units begin at another."""
         # A gap, a round without turns, has no text to be found by: not even its date.
-        texts = [self._date(round_.position) if round_.turns else "" for round_ in self.rounds]
-        for unit in self._text:
+        texts = [self._date(r.position) if r.turns else "" for r in self.rounds[start_R:]]
+        for unit in self._text[start_U:]:
             if unit.kind is not UnitKind.CAPTION:
-                texts[unit.position] = f"{unit.text} {texts[unit.position]}"
-        return LexicalIndex(texts, self._lexical)
+                place = unit.position - start_R
+                texts[place] = f"{unit.text} {texts[place]}"
+        return texts
 
     def _date(self, position: int) -> str:
         return spelled_date(self.rounds[position].time) if self._lexical.session_date else ""
@@ -134,6 +164,7 @@ class HotMemory(TextLanes):
         text: Text, audio and caption units with φ's vectors.
         image: Image units with ψ's vectors; images without pixels are not in it.
         lexical: How BM25 reads the texts.
+        before: The memory that this one begins with.
     """
 
     def __init__(
@@ -142,8 +173,9 @@ class HotMemory(TextLanes):
         text: UnitTable,
         image: UnitTable,
         lexical: LexicalSettings,
+        before: "HotMemory | None" = None,
     ) -> None:
-        super().__init__(rounds, text.units, lexical)
+        super().__init__(rounds, text.units, lexical, before)
         self._tables = (text, image)
         self._text_vectors_UD = text.vectors_UD
         self._image_vectors_IE = image.vectors_UD
@@ -158,7 +190,11 @@ class HotMemory(TextLanes):
         """This memory with rounds and their units appended; nothing is encoded or read again."""
         old_text, old_image = self._tables
         return HotMemory(
-            [*self.rounds, *rounds], old_text.plus(text), old_image.plus(image), self._lexical
+            [*self.rounds, *rounds],
+            old_text.plus(text),
+            old_image.plus(image),
+            self._lexical,
+            before=self,
         )
 
     def score(

@@ -35,6 +35,7 @@ class MilvusMemory(TextLanes):
         memory_id: Whose they are.
         text_collection: The text index.
         image_collection: The image index.
+        before: The memory that this one begins with.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class MilvusMemory(TextLanes):
         memory_id: str,
         text_collection: str,
         image_collection: str,
+        before: "MilvusMemory | None" = None,
     ) -> None:
-        super().__init__(rounds, text, lexical)
+        super().__init__(rounds, text, lexical, before)
         self._store = store
         self._memory_id = memory_id
         self._text_collection = text_collection
@@ -64,6 +66,7 @@ class MilvusMemory(TextLanes):
             memory_id=self._memory_id,
             text_collection=self._text_collection,
             image_collection=self._image_collection,
+            before=self,
         )
 
     def score(

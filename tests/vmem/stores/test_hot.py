@@ -132,3 +132,43 @@ def test_an_empty_memory_finds_nothing() -> None:
     for signal, anchor in [(Signal.TEXT_SPARSE, "harbour"), (Signal.TEXT_DENSE, AXIS[0])]:
         scores = hot.score(signal, anchor, None, pool=20, with_captions=True)
         assert len(scores.score_U) == 0
+
+
+LEVELS = [{"level": "unit"}, {"level": "round", "session_date": True}]
+
+
+@pytest.mark.parametrize("lexical", LEVELS, ids=["unit", "round"])
+def test_a_memory_that_grew_between_searches_scores_as_one_made_at_once(
+    lexical: dict[str, object],
+) -> None:
+    whole = memory(**lexical)
+    first = HotMemory(
+        whole.rounds[:1],
+        UnitTable(units=TEXT[:2], vectors_UD=AXIS[:2]),
+        UnitTable(units=(), vectors_UD=AXIS[:0]),
+        LexicalSettings.model_validate(lexical),
+    )
+    asked = [
+        (Signal.TEXT_DENSE, AXIS[2]),
+        (Signal.TEXT_SPARSE, "harbour violin 2 May"),
+        (Signal.CAPTION_SPARSE, "harbour violin"),
+        (Signal.VISUAL, AXIS[0]),
+    ]
+    for searched_before in (False, True):
+        if searched_before:
+            first.score(Signal.TEXT_SPARSE, "harbour", None, pool=None, with_captions=True)
+            first.score(Signal.CAPTION_SPARSE, "harbour", None, pool=None, with_captions=True)
+        grown = first.extended(
+            whole.rounds[1:],
+            UnitTable(units=TEXT[2:], vectors_UD=AXIS[2:]),
+            UnitTable(units=IMAGE, vectors_UD=AXIS[:1]),
+        )
+        assert grown.has_image_R.tolist() == whole.has_image_R.tolist() == [False, True]
+        for signal, anchor in asked:
+            one, other = (
+                each.score(signal, anchor, None, pool=None, with_captions=False)
+                for each in (grown, whole)
+            )
+            assert one.unit_ids.tolist() == other.unit_ids.tolist()
+            assert one.position_U.tolist() == other.position_U.tolist()
+            assert one.score_U.tolist() == other.score_U.tolist()
