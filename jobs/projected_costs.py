@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from jobs.backbone_speeds import Speed
 from jobs.evaluation.manifest import read_manifest
 from jobs.evaluation.plan import Plan, part_of, read_whole
 from jobs.evaluation.records import Build, Cell, ModelCost
@@ -95,6 +96,20 @@ class ProjectedBuild:
     def hours(self) -> float:
         """Of its calls, one after another, with the backbone that was asked."""
         return self.measured.seconds * self.factor / 3_600
+
+    @property
+    def seconds_a_call(self) -> float:
+        """Of that backbone, as measured."""
+        return self.measured.seconds / max(1, self.measured.calls)
+
+    @property
+    def tokens_a_second(self) -> float:
+        """Of that backbone, as measured: prompts and replies together."""
+        return self.tokens / (3_600 * self.hours) if self.hours else 0.0
+
+    def hours_at(self, speed: Speed) -> float:
+        """Of its calls, one after another, with a backbone of that speed."""
+        return speed.hours(self.prompt_tokens, self.completion_tokens)
 
     def usd(self) -> dict[str, float]:
         """By model of the dated price list, what these tokens would cost there.

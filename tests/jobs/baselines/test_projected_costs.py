@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from jobs.backbone_speeds import load_speeds, speeds_given
 from jobs.evaluation.plan import Plan
 from jobs.evaluation.records import Build, Cell, ModelCost
 from jobs.evaluation.run_folder import RunFolder, write_json
 from jobs.projected_costs import project_builds
+from jobs.scripted_costs import SYSTEMS, write_run
 from vmem.cli import app
 from vmem.datasets import read_benchmark
 from vmem.errors import InputError
@@ -126,5 +128,40 @@ def test_the_command_prints_it_and_tells_of_failed_steps(
     [as_json] = json.loads(said(str(run.path), "--json").output)
     assert as_json["projected"]["tokens"] == found.tokens
     assert as_json["published"][0]["table"] == 4
+    by_hand = json.loads(said(str(run.path), "--json", "--speed", "mine=100,10").output)
+    expected = (found.prompt_tokens / 100 + found.completion_tokens / 10) / 3_600
+    assert by_hand[0]["projected"]["hours_by_speed"]["mine"] == pytest.approx(expected)
+    assert "mine" in said(str(run.path), "--speed", "mine=100,10").output
     nowhere: Callable[..., Any] = said(str(tmp_path / "none")).exception
     assert isinstance(nowhere, InputError)
+
+
+@pytest.mark.parametrize("given", ["mine", "mine=", "mine=5", "mine=5,", "mine=5,0", "mine=a,b"])
+def test_a_speed_of_another_form_is_one_sentence(given: str) -> None:
+    with pytest.raises(InputError, match=f"--speed {given}: give NAME=PROMPT,COMPLETION") as error:
+        speeds_given([given])
+    assert "\n" not in str(error.value)
+
+
+def test_every_priced_backbone_has_a_speed_with_its_source() -> None:
+    speeds = load_speeds()
+    priced = {name for name, price in load_prices().items() if not price.self_hosted}
+    assert priced <= speeds.keys()
+    assert all("Table" in speed.source for speed in speeds.values())
+
+
+def test_what_a_build_takes_by_script_is_a_run_that_is_projected(
+    small_locomo: Path, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "costs")
+    write_run({"locomo": small_locomo}, run, SYSTEMS, {})
+    found = {each.system: each for each in project_builds(run, {})}
+    messages = found["omni"].messages
+    windows = -(-messages // 40)
+    calls = {system: found[system].measured.calls for system in SYSTEMS}
+    assert calls["a-mem"] == 2 * messages - 1  # the first note has no neighbours
+    assert calls["m2a"] == (2 + 4) * messages  # search, add, add and done are the memory agent's
+    assert calls["omni"] == windows
+    assert calls["omni-released"] > windows + messages / 2
+    assert all(each.hours == each.failed_steps == 0 for each in found.values())
+    assert all(each.measured.completion_tokens > 0 for each in found.values())
