@@ -74,9 +74,12 @@ lint: setup ## Check style, formatting, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The rows -small are those whose replies are short enough for the embedded model.
+SMALL = $(SYSTEM)$(if $(filter omni a-mem m2a,$(SYSTEM)),-small)
+
 eval-demo: setup ## Answer, judge and tabulate a small benchmark with the embedded model (SYSTEM=a-mem)
-	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/vmem eval run --plan demo \
-		$(if $(SYSTEM),--system $(SYSTEM)) --out runs/demo$(if $(SYSTEM),-$(SYSTEM))
+	HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false $(BIN)/vmem eval run \
+		--plan demo$(if $(SYSTEM),-other --system $(SMALL)) --out runs/demo$(if $(SYSTEM),-$(SYSTEM))
 
 bench: setup ## Measure on this machine's processors
 	$(BIN)/python -m jobs.benchmark
