@@ -23,16 +23,12 @@ class TakeIn(Call):
     """What the chat agent does about a new message."""
 
     tool: Literal["update_memory", "query_memory", "done"]
-    text: str = ""
-    image: str = ""
 
 
 class Inquire(Call):
     """What it does about a question."""
 
     tool: Literal["query_memory", "answer"]
-    text: str = ""
-    image: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

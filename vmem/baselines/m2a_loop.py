@@ -5,10 +5,13 @@ all others are asked in words; so one protocol serves every model, and native to
 used. A reply that is no form is asked for once more and then counted, as for all systems here.
 """
 
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
+
+from pydantic import Field, create_model
 
 from vmem.baselines.forms import F, Form
 from vmem.baselines.m2a_log import Pictures
@@ -20,6 +23,8 @@ from vmem.pipeline import Parts
 from vmem.ports import ChatRequest
 from vmem.types import Image
 
+TOKEN = re.compile(r"<image\d+>")
+"""What stands for a picture."""
 TEMPLATE_TOKENS = 60
 """What a chat template takes around a prompt, at most."""
 ENDS = frozenset({"answer", "done"})
@@ -31,6 +36,8 @@ class Call(Form):
     """One call of an agent's."""
 
     tool: str
+    text: str = ""
+    image: str = ""
 
 
 C = TypeVar("C", bound=Call)
@@ -147,7 +154,8 @@ class Agent:
             brief: What else it sees.
         """
         for number in range(1, self.calls + 1):
-            call = await work.ask(self.request(work, lines, brief), form)
+            shown = [*brief.values.values(), *(line.text for line in lines)]
+            call = await work.ask(self.request(work, lines, brief), naming(form, shown))
             if call is None or call.tool in ENDS:
                 return Outcome(call=call)
             said = call.model_dump_json(exclude_defaults=True)
@@ -206,6 +214,17 @@ class Agent:
         if window is None or chat is None or self.settings.llm.provider == "none":
             return True
         return chat.count_tokens(prompt) + self.options.reply_tokens + TEMPLATE_TOKENS <= window
+
+
+def naming(form: type[C], shown: Sequence[str]) -> type[C]:
+    """A call's form whose schema allows no picture but those shown.
+
+    Small models, held to a schema that wants a picture, else make one up in every call. A server
+    without schemas may still name any: that is told to the agent, as in the released code.
+    """
+    tokens = dict.fromkeys(TOKEN.findall("\n".join(shown)))
+    image = Field(default="", json_schema_extra={"enum": ["", *tokens]})
+    return create_model(form.__name__, __base__=form, image=(str, image))
 
 
 def sees_pixels(settings: Settings, parts: Parts) -> bool:

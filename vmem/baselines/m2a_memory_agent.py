@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from vmem.baselines.m2a_log import Message, MessageLog, Pictures
-from vmem.baselines.m2a_loop import Agent, Brief, Call, Line, Work, sees_pixels
+from vmem.baselines.m2a_loop import TOKEN, Agent, Brief, Call, Line, Work, sees_pixels
 from vmem.baselines.m2a_memory import Memory, MemoryStore
 from vmem.baselines.m2a_options import M2AOptions
 from vmem.baselines.wording import Wording
@@ -21,7 +21,6 @@ from vmem.errors import QueryError
 from vmem.pipeline import Parts
 from vmem.types import Image
 
-_TOKEN = re.compile(r"<image\d+>")
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -29,8 +28,6 @@ class Recall(Call):
     """What the memory agent does to find something."""
 
     tool: Literal["search", "fetch", "fetch_by_day", "answer"]
-    text: str = ""
-    image: str = ""
     messages: list[list[int]] = Field(default_factory=list)
     start: str = ""
     end: str = ""
@@ -40,8 +37,6 @@ class Record(Call):
     """What it does to record something."""
 
     tool: Literal["search", "fetch", "fetch_by_day", "add", "delete", "done"]
-    text: str = ""
-    image: str = ""
     caption: str = ""
     messages: list[list[int]] = Field(default_factory=list)
     start: str = ""
@@ -195,7 +190,7 @@ class MemoryAgent:
         return [message.position for message in self._levels.log.by_number(memory.evidence)]
 
     def _naming(self, text: str) -> Line:
-        tokens = dict.fromkeys(_TOKEN.findall(text))
+        tokens = dict.fromkeys(TOKEN.findall(text))
         images = []
         for token in tokens:
             try:

@@ -207,6 +207,21 @@ def test_a_reply_that_is_no_call_fails_the_step_or_the_question(
     assert len(mute.requests) == 2
 
 
+def test_an_agent_is_offered_the_pictures_that_it_was_shown_and_no_other(
+    runtime: Settings, parts_with: PartsWith
+) -> None:
+    chat = FakeChat(scripted)
+    pictures = [Image(id=id_, caption=f"a {id_}") for id_ in ("kite", "raven")]
+    built(talk(*SAID[:2], images=pictures), parts_with(chat), runtime)
+    offered = [
+        schema["properties"]["image"]["enum"] for r in chat.requests if (schema := r.json_schema)
+    ]
+    assert offered == [["", "<image0>", "<image1>"]] * 10  # both messages are recent in all calls
+    chat.requests.clear()
+    built(talk(*SAID[:2]), parts_with(chat), runtime)
+    assert {tuple(r.json_schema["properties"]["image"]["enum"]) for r in chat.requests} == {("",)}
+
+
 def test_messages_are_fetched_by_number_and_by_day_no_more_than_allowed(
     runtime: Settings, parts_with: PartsWith
 ) -> None:
