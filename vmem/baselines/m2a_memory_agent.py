@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -24,11 +24,16 @@ from vmem.types import Image
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
+_RANGE = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2}
+_RangesAsked = Annotated[list[list[int]], Field(json_schema_extra={"items": _RANGE, "maxItems": 5})]
+"""Bounded for servers that take schemas: small models list without end."""
+
+
 class Recall(Call):
     """What the memory agent does to find something."""
 
     tool: Literal["search", "fetch", "fetch_by_day", "answer"]
-    messages: list[list[int]] = Field(default_factory=list)
+    messages: _RangesAsked = Field(default_factory=list)
     start: str = ""
     end: str = ""
 
@@ -38,7 +43,7 @@ class Record(Call):
 
     tool: Literal["search", "fetch", "fetch_by_day", "add", "delete", "done"]
     caption: str = ""
-    messages: list[list[int]] = Field(default_factory=list)
+    messages: _RangesAsked = Field(default_factory=list)
     start: str = ""
     end: str = ""
     memory: int = 0
