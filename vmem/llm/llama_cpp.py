@@ -171,6 +171,7 @@ def _start(path: Path, settings: ModelSettings, key: str) -> Server:
     params.n_ctx = (settings.context_window or EMBEDDED_WINDOW) * SLOTS
     params.n_parallel = SLOTS
     params.fit_params = False  # else the window shrinks in silence where memory is short
+    params.cache_prompt = False  # else a reply's words hang on what was asked before
     params.cache_ram_mib = 0  # else prompts of old requests pile up to 8 GiB
     params.cpuparams.n_threads = settings.threads
     params.cpuparams_batch.n_threads = settings.threads

@@ -99,6 +99,15 @@ def test_a_long_reply_is_cut_where_it_was_told(running: Running) -> None:
 
 
 @needs_model
+def test_a_reply_does_not_hang_on_what_was_asked_before(running: Running) -> None:
+    first, _, again = (
+        running.ask(f"{TALK} {question}", max_tokens=32).text
+        for question in ("Who went where?", "Write on.", "Who went where?")
+    )
+    assert again == first
+
+
+@needs_model
 def test_a_prompt_costs_its_tokens_and_those_of_the_template(running: Running) -> None:
     words = ["ship", "ship of 1234 sails"]
     costs = [running.ask(word, max_tokens=1).usage.prompt_tokens for word in words]
