@@ -1,5 +1,7 @@
 """`vmem eval run --system`: any system on a plan, by its name."""
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from typer.testing import CliRunner
 
 from jobs.evaluation.plan import load_plan
 from vmem.cli import app
+from vmem.config import CONFIGS
 from vmem.errors import ConfigError
 
 
@@ -37,3 +40,24 @@ def test_an_unknown_system_is_one_sentence_before_anything_is_written(tmp_path: 
     assert str(error).startswith("no system is named 'nobody'; known: ")
     assert "a-mem" in str(error) and "\n" not in str(error)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CONFIGS / "benchmarks").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_every_plan_that_comes_with_vmem_can_be_read(path: Path) -> None:
+    assert load_plan(path.stem, {}).name == path.stem
+
+
+@pytest.mark.parametrize("system", ["omni", "a-mem", "m2a", "murag"])
+def test_the_demonstration_of_a_system_takes_the_row_with_short_replies(system: str) -> None:
+    line = subprocess.run(
+        ["make", "--dry-run", "--always-make", "eval-demo", f"SYSTEM={system}"],
+        cwd=CONFIGS.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.replace("\\\n\t", "")
+    [row] = re.findall(r"--plan demo-other --system (\S+) ", line)
+    assert row == (system if system == "murag" else f"{system}-small")
+    assert row in load_plan("demo-other", {}).systems
