@@ -154,6 +154,8 @@ class ChatRequest:
         max_tokens: Length of the reply at most.
         temperature: Sampling temperature.
         json_schema: Ask for JSON of this schema where the server can.
+        calls_tool: The JSON is the call of a tool that its `tool` names: ask for a native call of
+            one where the server can. The reply's text is the same JSON either way.
     """
 
     role: str
@@ -162,6 +164,7 @@ class ChatRequest:
     max_tokens: int = 256
     temperature: float = 0.0
     json_schema: dict[str, Any] | None = None
+    calls_tool: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,15 @@
 """How M2A's agents work: one call after another, each naming a tool, until the agent has done.
 
-A call is a form: the tool's name and what it needs. Servers that take JSON schemas are held to it,
-all others are asked in words; so one protocol serves every model, and native tool calls are not
-used. A reply that is no form is asked for once more and then counted, as for all systems here.
+A call is a form: the tool's name and what it needs. Servers that have native tool calls make one,
+those that take JSON schemas are held to the form's, all others are asked in words; the client makes
+one JSON of all three. A reply that is no form is asked for once more and then counted, as for all
+systems here.
 """
 
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from pydantic import Field, create_model
@@ -155,7 +156,8 @@ class Agent:
         """
         for number in range(1, self.calls + 1):
             shown = [*brief.values.values(), *(line.text for line in lines)]
-            call = await work.ask(self.request(work, lines, brief), naming(form, shown))
+            request = replace(self.request(work, lines, brief), calls_tool=True)
+            call = await work.ask(request, naming(form, shown))
             if call is None or call.tool in ENDS:
                 return Outcome(call=call)
             said = call.model_dump_json(exclude_defaults=True)

@@ -77,6 +77,8 @@ def reply_key(request: ChatRequest, *, server: str, model: str, repetition: int)
         "json_schema": schema,
         "repetition": repetition,
     }
+    if request.calls_tool:
+        values["calls_tool"] = True
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

@@ -66,6 +66,7 @@ class LlamaCpp:
                 }
             ),
             http_client=DefaultAsyncHttpxClient(timeout=settings.timeout_s, trust_env=False),
+            native_tools=False,  # held to a schema, small models do better
         )
         self._check_window(settings.context_window or EMBEDDED_WINDOW)
 

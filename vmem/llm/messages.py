@@ -2,6 +2,8 @@
 
 import base64
 import io
+import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from PIL import Image, UnidentifiedImageError
@@ -9,7 +11,11 @@ from PIL import Image, UnidentifiedImageError
 from vmem.errors import ImageError
 from vmem.ports import ChatRequest
 
-_FINISH: dict[str, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
+_FINISH: dict[str, Literal["stop", "length"]] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "length": "length",
+}
 
 
 def chat_body(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -34,6 +40,38 @@ def response_format(json_schema: dict[str, Any]) -> dict[str, Any]:
     """The field that asks for JSON of a schema."""
     schema = {"name": "reply", "strict": True, "schema": json_schema}
     return {"type": "json_schema", "json_schema": schema}
+
+
+def tool_choice(json_schema: dict[str, Any]) -> dict[str, Any]:
+    """The fields that ask for a native call of one of the tools that a schema's `tool` names.
+
+    Each takes what else the schema has.
+    """
+    properties = dict(json_schema["properties"])
+    names = properties.pop("tool")["enum"]
+    takes = {**json_schema, "properties": properties, "required": list(properties)}
+    tools = [
+        {"type": "function", "function": {"name": name, "strict": True, "parameters": takes}}
+        for name in names
+    ]
+    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+
+
+def called_tool(message: Mapping[str, Any]) -> str | None:
+    """The first native call of a reply's message, as JSON with the tool's name under `tool`.
+
+    Arguments that are no JSON object are left as they came, to be read as any other reply.
+    """
+    match message.get("tool_calls"):
+        case [{"function": {"name": str(name), "arguments": str(arguments)}}, *_]:
+            pass
+        case _:
+            return None
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        values = None
+    return json.dumps({"tool": name, **values}) if isinstance(values, dict) else arguments
 
 
 def finish_reason(sent: str | None) -> Literal["stop", "length", "other"]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,7 +20,13 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 from vmem.config import ModelSettings
 from vmem.errors import ConfigError, ModelError, ModelFormatError, ModelUnavailableError
 from vmem.llm.failures import Sentences, is_overflow, may_pass, pause_s
-from vmem.llm.messages import chat_body, finish_reason, response_format
+from vmem.llm.messages import (
+    called_tool,
+    chat_body,
+    finish_reason,
+    response_format,
+    tool_choice,
+)
 from vmem.llm.pieces import Pieces
 from vmem.llm.tokenizer import token_counter
 from vmem.ports import ChatReply, ChatRequest
@@ -33,6 +39,9 @@ _log = logging.getLogger(__name__)
 CHECK_S = 3.0
 """Seconds in which a server must say that it is there."""
 
+TOOLS, SCHEMA = "tools", "JSON schema"
+"""What servers may be asked for, best first, and not all of them take."""
+
 _FAILURES = (APIError, TimeoutError, json.JSONDecodeError, UnicodeDecodeError)
 
 
@@ -41,13 +50,15 @@ class OpenAIChat:
 
     A call that may succeed later (no connection, no reply in time, 408, 429, 5xx) is tried up to
     `attempts` times with growing, jittered pauses, or after the pause that the server asks for;
-    each try has `timeout_s` for the whole reply. Where the server rejects `response_format`, the
-    call is repeated without it once, and later calls leave it out. Schemas must be strict: all
+    each try has `timeout_s` for the whole reply. Where the server rejects tools, or a
+    `response_format`, the call is repeated without it, and later calls leave it out; nor is a
+    server asked for tools again that has answered without calling one. Schemas must be strict: all
     properties required, no others allowed.
 
     Args:
         settings: Address, model and limits.
         http_client: The HTTP client to use instead of one of its own.
+        native_tools: Whether to ask for native calls of tools at all.
         sleep: How to pause between tries.
 
     Raises:
@@ -59,6 +70,7 @@ class OpenAIChat:
         self,
         settings: ModelSettings,
         http_client: DefaultAsyncHttpxClient | None = None,
+        native_tools: bool = True,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if not settings.base_url or not settings.model:
@@ -74,7 +86,7 @@ class OpenAIChat:
         self._sentences = Sentences(where=self._where, timeout_s=settings.timeout_s, key=key)
         self._sleep = sleep
         self._count = token_counter(settings)
-        self._takes_schema = True
+        self._takes = {TOOLS, SCHEMA} if native_tools else {SCHEMA}
         self._client = AsyncOpenAI(
             base_url=settings.base_url,
             api_key=key or "none",
@@ -108,7 +120,7 @@ class OpenAIChat:
             completion = await self._ask(request, self._complete_once)
         except _FAILURES as error:
             raise self._sentences.of(error, request.role) from error
-        return self._reply(completion, request.role)
+        return self._reply(completion, request)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatReply, None]:
         """Answer one request piece by piece; never tried again once a piece was yielded.
@@ -175,19 +187,30 @@ class OpenAIChat:
 
     async def _ask(self, request: ChatRequest, call: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
         body = chat_body(request, self._model)
-        if request.json_schema is None or not self._takes_schema:
-            return await self._try(call, body)
-        form = response_format(request.json_schema)
-        try:
-            return await self._try(call, {**body, "response_format": form})
-        except BadRequestError as error:
-            if is_overflow(error):
-                raise
-        reply = await self._try(call, body)
-        # Only now is it known that the format was at fault, and not the request.
-        self._takes_schema = False
-        _log.warning("%s takes no JSON schema: replies are parsed as they come", self._where)
+        refused: list[str] = []
+        for what, fields in self._ways(request):
+            try:
+                reply = await self._try(call, {**body, **fields})
+            except BadRequestError as error:
+                if is_overflow(error):
+                    raise
+                refused.append(what)
+            else:
+                break
+        else:
+            reply = await self._try(call, body)
+        for what in refused:  # only now is it known that this was at fault, and not the request
+            self._takes.discard(what)
+            _log.warning("%s takes no %s: it is asked without", self._where, what)
         return reply
+
+    def _ways(self, request: ChatRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What to ask the server for, best first; after them, nothing."""
+        if request.json_schema is not None:
+            if request.calls_tool and TOOLS in self._takes:
+                yield TOOLS, tool_choice(request.json_schema)
+            if SCHEMA in self._takes:
+                yield SCHEMA, {"response_format": response_format(request.json_schema)}
 
     async def _try(self, call: Callable[[dict[str, Any]], Awaitable[T]], body: dict[str, Any]) -> T:
         retrying = AsyncRetrying(
@@ -219,12 +242,17 @@ class OpenAIChat:
             await pieces.start()
         return pieces
 
-    def _reply(self, completion: object, role: str) -> ChatReply:
+    def _reply(self, completion: object, request: ChatRequest) -> ChatReply:
+        role = request.role
         match completion:  # a field may be missing or of any kind
             case {"choices": [{"message": {**message}, **choice}, *_], **rest}:
-                text, finish = message.get("content"), choice.get("finish_reason")
+                call = called_tool(message)
+                finish = choice.get("finish_reason")
             case _:
                 raise self._no_completion()
+        if request.calls_tool and call is None:
+            self._takes.discard(TOOLS)  # it knows no tools, and held itself to no schema either
+        text = message.get("content") if call is None else call
         if text is not None and not isinstance(text, str):
             raise self._no_completion()
         finish = finish if isinstance(finish, str) else None

@@ -34,6 +34,7 @@ OTHER_REQUESTS = {
     "max_tokens": 10,
     "temperature": 0.6,
     "json_schema": {"type": "object", "properties": {"b": {}, "a": {}}},
+    "calls_tool": True,
 }
 OTHER_PLACES = {"server": "http://y/v1", "model": "m8", "repetition": 1}
 

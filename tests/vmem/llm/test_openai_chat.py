@@ -305,7 +305,7 @@ def test_a_server_without_schemas_is_asked_plainly_and_remembered(
     assert ["response_format" in body for body in server.bodies] == [True, False, False]
     assert [
         record.getMessage() for record in caplog.records if record.name == "vmem.llm.openai_chat"
-    ] == ["model m7 at models.example:8443 takes no JSON schema: replies are parsed as they come"]
+    ] == ["model m7 at models.example:8443 takes no JSON schema: it is asked without"]
 
 
 def test_a_request_that_is_wrong_either_way_does_not_cost_the_schema() -> None:
@@ -314,6 +314,69 @@ def test_a_request_that_is_wrong_either_way_does_not_cost_the_schema() -> None:
         asyncio.run(server.chat.complete(request(json_schema=SCHEMA)))
     server.ask(request(json_schema=SCHEMA))
     assert ["response_format" in body for body in server.bodies] == [True, False, True]
+
+
+CALL = {
+    "type": "object",
+    "properties": {"tool": {"enum": ["search", "done"]}, "text": {"type": "string"}},
+    "required": ["tool", "text"],
+    "additionalProperties": False,
+}
+
+
+def tool_call(name: Any, arguments: Any) -> httpx2.Response:
+    call = {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return completion(choices=[{"index": 0, "finish_reason": "tool_calls", "message": message}])
+
+
+def test_a_tool_is_called_natively_and_read_as_the_same_json() -> None:
+    server = Server([tool_call("search", '{"text": "tent"}'), completion()])
+    reply, _ = server.ask(request(json_schema=CALL, calls_tool=True), request(json_schema=CALL))
+    assert (json.loads(reply.text), reply.finish_reason) == (
+        {"tool": "search", "text": "tent"},
+        "stop",
+    )
+    takes = {**CALL, "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    assert [each["function"] for each in server.bodies[0]["tools"]] == [
+        {"name": name, "strict": True, "parameters": takes} for name in ("search", "done")
+    ]
+    assert server.bodies[0]["tool_choice"] == "required"
+    assert "response_format" not in server.bodies[0]
+    assert "tools" not in server.bodies[1]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"text": "te', "[1]", '{"a":' * 100_000], ids=["cut", "list", "deep"]
+)
+def test_arguments_that_are_no_object_are_read_like_any_other_reply(arguments: str) -> None:
+    (reply,) = Server([tool_call("search", arguments)]).ask(
+        request(json_schema=CALL, calls_tool=True)
+    )
+    assert reply.text == arguments
+
+
+def test_a_server_that_rejects_tools_is_asked_for_the_schema() -> None:
+    def script(sent: httpx2.Request) -> httpx2.Response:
+        return refusal(400, "no tools") if b'"tools"' in sent.content else completion()
+
+    server = Server(script)
+    server.ask(*[request(json_schema=CALL, calls_tool=True)] * 2)
+    assert [("tools" in body, "response_format" in body) for body in server.bodies] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
+
+
+def test_a_server_that_passes_over_tools_is_asked_for_the_schema_from_then_on() -> None:
+    server = Server([completion('{"tool": "done"}'), completion()])
+    first, _ = server.ask(*[request(json_schema=CALL, calls_tool=True)] * 2)
+    assert first.text == '{"tool": "done"}'
+    assert [("tools" in body, "response_format" in body) for body in server.bodies] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 @pytest.mark.parametrize(
