@@ -57,7 +57,7 @@ def tool_choice(json_schema: dict[str, Any]) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
 
 
-def called_tool(message: Mapping[str, Any]) -> str | None:
+def called_tool(message: Mapping[Any, Any]) -> str | None:
     """The first native call of a reply's message, as JSON with the tool's name under `tool`.
 
     Arguments that are no JSON object are left as they came, to be read as any other reply.
