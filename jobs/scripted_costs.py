@@ -27,8 +27,8 @@ import typer
 from jobs.evaluation.plan import Plan, read_planned
 from jobs.evaluation.records import Build, Cell, ModelCost
 from jobs.evaluation.run_folder import RunFolder, write_json
-from vmem.cli_runs import named_folders
 from vmem.config import Settings, replace
+from vmem.datasets import named_folders
 from vmem.encoders.fake import FakeImageEncoder, FakeTextEncoder
 from vmem.images import read_image
 from vmem.llm.fake import FakeChat

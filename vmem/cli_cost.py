@@ -10,7 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from vmem.cli_data import AsJson
-from vmem.cli_runs import Data, existing_run, named_folders
+from vmem.cli_runs import Data, existing_run
+from vmem.datasets import named_folders
 from vmem.show import console, print_json, print_line
 
 if TYPE_CHECKING:

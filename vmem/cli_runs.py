@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.text import Text
 
 from jobs.evaluation.records import Stage
+from vmem.datasets import named_folders
 from vmem.errors import InputError
 from vmem.show import errors, print_line, print_note
 
@@ -211,21 +212,6 @@ def _interruptible(out: Path) -> Iterator[None]:
         print_note(f"stopped: {out} keeps what is done, and this goes on with it: {command}")
         by = SIGINT if isinstance(stopped, KeyboardInterrupt) else SIGTERM
         raise typer.Exit(128 + by) from None
-
-
-def named_folders(given: Sequence[str]) -> dict[str, Path]:
-    """Benchmarks' folders, as `--data` gives them.
-
-    Raises:
-        InputError: One is not of the form NAME=FOLDER.
-    """
-    folders = {}
-    for each in given:
-        name, equals, folder = each.partition("=")
-        if not equals or not folder:
-            raise InputError(f"--data {each}: give NAME=FOLDER, such as locomo=data/locomo")
-        folders[name] = Path(folder)
-    return folders
 
 
 def existing_run(path: Path) -> Path:

@@ -1,12 +1,12 @@
 """Benchmarks by name, as dialogues, questions and the oddities met while reading them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from vmem.datasets.locomo import read_locomo
 from vmem.datasets.mem_gallery import read_mem_gallery
-from vmem.errors import DataError
+from vmem.errors import DataError, InputError
 from vmem.types import Benchmark
 
 EXCLUDED = frozenset({"adversarial"})
@@ -33,3 +33,18 @@ def read_benchmark(name: str, folder: Path) -> Benchmark:
     if not folder.exists():
         raise DataError(f"{folder} does not exist; put the files of {name} there")
     return READERS[name](folder)
+
+
+def named_folders(given: Sequence[str]) -> dict[str, Path]:
+    """Benchmarks' folders, as `--data` gives them.
+
+    Raises:
+        InputError: One is not of the form NAME=FOLDER.
+    """
+    folders = {}
+    for each in given:
+        name, equals, folder = each.partition("=")
+        if not equals or not folder:
+            raise InputError(f"--data {each}: give NAME=FOLDER, such as locomo=data/locomo")
+        folders[name] = Path(folder)
+    return folders
