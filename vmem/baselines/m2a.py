@@ -13,8 +13,8 @@ pictures, which needs an image encoder with a text tower.
 
 Deliberate differences:
 
-- Calls are JSON forms, not native tool calls, so that every model can make them; where a server
-  takes schemas, an agent can name only pictures that it was shown. A reply that is no form is asked
+- A call is native where the server has tools, else JSON by a schema or in words; so every model can
+  make it. Schemas offer an agent only pictures that it was shown. A reply that is no call is asked
   for again once, then counted; a question whose reply stays unreadable has failed.
 - An agent that is refused its last call says what it has found; the released memory agent then
   returns nothing at all, and the chat agent is told so. While messages are taken in, the chat
