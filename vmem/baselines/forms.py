@@ -36,9 +36,11 @@ class Form(BaseModel):
     Attributes:
         kept_cut: Of a reply that ended at its limit of tokens, what was said in full is of use;
             else, as where half a call would be made, such a reply is unreadable.
+        words: It is words to somebody: those before the limit are kept too, as of any answer.
     """
 
     kept_cut: ClassVar[bool] = False
+    words: ClassVar[bool] = False
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
 
@@ -122,7 +124,10 @@ def read_cut_form(text: str, form: type[F]) -> F:
     if brace < 0:
         raise ModelFormatError(f"a reply is no {form.__name__}: there is no JSON object in it")
     try:
-        value = from_json(_whole_part(text[brace:]), allow_partial=True)
+        if form.words:
+            value = from_json(text[brace:], allow_partial="trailing-strings")
+        else:
+            value = from_json(_whole_part(text[brace:]), allow_partial=True)
         needed = [name for name, each in form.model_fields.items() if each.is_required()]
         if missing := [name for name in needed if not value.get(name)]:
             raise ModelFormatError(f"a reply is no {form.__name__}: cut before {missing[0]}")

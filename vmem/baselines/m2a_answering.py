@@ -91,6 +91,8 @@ class M2AMemory:
         agent = self.chat_agent(levels)
         now = self.rounds[-1].time.replace("T", " ") if self.rounds else "an unknown day"
         said = await agent.answer(query.text, image, now, work)
+        if calls.cut:
+            work.counts["replies_cut"] = calls.cut
         if not said:
             raise ModelFormatError(f"{self.chat.name} gave an empty answer")
         retrieval = self._retrieval(query, agent, work, calls.usage)
@@ -141,10 +143,12 @@ class _Calls:
         self._chat = chat
         self.usage: list[Usage] = []
         self.prompt = ""
+        self.cut = 0
 
     async def fill(self, request: ChatRequest, form: type[F], /) -> F:
         filled = await fill_form(self._chat, request, form)
         self.usage.extend(filled.usage)
+        self.cut += filled.cut
         if filled.value is None:
             raise ModelFormatError(f"{self._chat.name}, {request.role}: {filled.error}")
         if request.role == "answer":

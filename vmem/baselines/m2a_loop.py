@@ -47,6 +47,8 @@ C = TypeVar("C", bound=Call)
 class Closing(Form):
     """What an agent says once no call is left to it."""
 
+    kept_cut = words = True
+
     text: str
 
 

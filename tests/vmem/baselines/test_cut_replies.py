@@ -9,7 +9,7 @@ import pytest
 from vmem.baselines.amem_writing import EvolutionForm, NoteForm, RewriteForm
 from vmem.baselines.building import Building
 from vmem.baselines.forms import AGAIN, Form
-from vmem.baselines.m2a_loop import Call
+from vmem.baselines.m2a_loop import Call, Closing
 from vmem.baselines.omni_writing import Entities, Entity, Statements
 from vmem.llm.fake import FakeChat
 from vmem.ports import ChatReply, ChatRequest
@@ -61,6 +61,7 @@ def filled(form: type[Form], replies: Sequence[str]) -> tuple[Any, dict[str, int
             '{"keywords": ["a", "b"], "context": "c", "tags": ["d", "e',
             NoteForm(keywords=["a", "b"], context="c", tags=["d"]),
         ),
+        ('{"text": "She went to Hvar, and th', Closing(text="She went to Hvar, and th")),
     ],
 )
 def test_whole_entries_are_kept_without_asking_again(reply: str, kept: Form) -> None:
@@ -81,6 +82,7 @@ def test_whole_entries_are_kept_without_asking_again(reply: str, kept: Form) -> 
         ('{"keywords": [], "context": "c", "tags": ["d"', NoteForm),
         ('{"decision": "bo', EvolutionForm),
         ('{"tool": "add", "text": "half of wha', Call),  # half a call is none
+        ('{"text": "', Closing),
     ],
 )
 def test_where_nothing_can_be_read_it_is_asked_for_once_again(reply: str, form: type[Form]) -> None:
