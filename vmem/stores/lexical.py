@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import log
+from threading import Lock
 from typing import Self
 
 import numpy as np
@@ -34,7 +35,8 @@ class LexicalIndex:
 
     def __init__(self, texts: Sequence[str], settings: LexicalSettings) -> None:
         self._settings = settings
-        self._numbers: dict[str, int] = {}  # of words
+        self._numbers: dict[str, int] = {}  # of words; shared with the indices grown from this one
+        self._numbering = Lock()  # two that grow from one at once must not give a number twice
         self._length_N: Positions = np.zeros(0, dtype=np.int64)
         self._segments: tuple[_Segment, ...] = ()
         self._scored: dict[int, list[tuple[npt.NDArray[np.int32], Scores]]] = {}  # as asked for
@@ -43,7 +45,7 @@ class LexicalIndex:
     def extended(self, texts: Sequence[str]) -> Self:
         """An index over these texts after the present ones; only they are read."""
         grown = type(self)((), self._settings)
-        grown._numbers = dict(self._numbers)
+        grown._numbers, grown._numbering = self._numbers, self._numbering
         grown._length_N, grown._segments = self._length_N, self._segments
         grown._read(texts)
         return grown
@@ -82,10 +84,11 @@ class LexicalIndex:
             return
         numbers, numbered = self._numbers, [self._tokens(text) for text in texts]
         lengths = np.array([len(words) for words in numbered], dtype=np.int64)
-        word_T = np.array(
-            [numbers.setdefault(word, len(numbers)) for words in numbered for word in words],
-            dtype=np.int64,
-        )
+        with self._numbering:
+            word_T = np.array(
+                [numbers.setdefault(word, len(numbers)) for words in numbered for word in words],
+                dtype=np.int64,
+            )
         text_T = np.repeat(np.arange(len(lengths)), lengths) + len(self._length_N)
         segments = [*self._segments, _segment(word_T, text_T, len(lengths))]
         while len(segments) > 1 and segments[-2].texts <= segments[-1].texts:
