@@ -19,7 +19,7 @@ TEST_ENV := OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 \
 .PHONY: help setup setup-services setup-audio setup-vllm models-cpu demo serve test \
 	test-baselines test-slow \
 	test-cluster test-vllm test-prometheus test-services test-browser test-k8s test-k8s-real lint \
-	eval-demo bench bench-serve \
+	eval-demo bench bench-serve bench-scale \
 	bench-gpu lock clean
 
 help: ## Show this list
@@ -87,6 +87,9 @@ bench: setup ## Measure on this machine's processors
 
 bench-serve: setup ## Measure the serving application: HTTP against in process, and under load
 	$(BIN)/python -m jobs.benchmark_serve
+
+bench-scale: setup-services ## Measure up to a million rounds: bytes, memory, searches (an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m jobs.benchmark_scale 1000 10000 100000 1000000 --keep runs/scale
 
 bench-gpu: setup ## Measure the encoders on a GPU
 	$(BIN)/python -m jobs.benchmark_gpu

@@ -24,7 +24,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from jobs.benchmark_scale_report import Measured, print_run
 from jobs.benchmark_scale_server import MilvusServer, folder_bytes
-from jobs.benchmark_scale_stages import Built, Searched, Shape, build, search
+from jobs.benchmark_scale_stages import Built, Shape, build, hold, search
 from vmem.bank import database_url
 from vmem.config import Settings, load_settings, replace
 from vmem.errors import InputError, StoreError, VmemError
@@ -46,7 +46,7 @@ def main(
         int, typer.Option(help="Rounds of each memory; 0 puts all into one.")
     ] = 1_000,
     store: Annotated[
-        str, typer.Option(help="server (a Milvus of its own) or lite (in process).")
+        str, typer.Option(help="server (a Milvus of its own), lite, or none (exact, in process).")
     ] = "server",
     database: Annotated[
         str, typer.Option(help="SQLAlchemy URL of a PostgreSQL; else SQLite.")
@@ -68,7 +68,7 @@ def main(
     for count in rounds:
         each = memory_rounds or count
         shape = Shape(memories=-(-count // each), rounds=min(each, count), pictures=pictures)
-        with _home(keep, f"{store}-{shape.memories}x{shape.rounds}") as home:
+        with _home(keep, f"{store}-{shape.rounds}") as home:
             found.append(measure(chosen, shape, store, home))
         if out:
             with out.open("a", encoding="utf-8") as lines:
@@ -90,8 +90,10 @@ def check(rounds: Sequence[int], memory_rounds: int, store: str, pictures: float
                 f"--memory-rounds {memory_rounds:,} does not divide {count:,} rounds:"
                 " give a divisor, or 0 for one memory"
             )
-    if store not in {"server", "lite"}:
-        raise InputError(f"--store {store}: give server or lite")
+    if store not in {"server", "lite", "none"}:
+        raise InputError(f"--store {store}: give server, lite or none")
+    if store == "none" and memory_rounds:
+        raise InputError("--store none holds one memory: give --memory-rounds 0")
     if not 0 <= pictures <= 1:
         raise InputError(f"--pictures {pictures:g}: give 0 to 1 a round")
 
@@ -99,22 +101,33 @@ def check(rounds: Sequence[int], memory_rounds: int, store: str, pictures: float
 def measure(settings: Settings, shape: Shape, store: str, home: Path) -> Measured:
     """Build and search one size below a folder, which is left with all of it.
 
+    A folder that holds fewer memories of the same length is built on.
+
     Raises:
         VmemError: A step failed.
     """
+    if store == "none":
+        settings = replace(settings, store={"home": home})
+        built, searched = _alone(hold, settings, shape)
+        return Measured(store=store, database="none", shape=shape, built=built, searched=searched)
     server = MilvusServer(home / "milvus") if store == "server" else None
-    bank = f"scale_{shape.memories}x{shape.rounds}"
-    uri = server.uri if server else None
-    settings = replace(settings, store={"home": home, "bank": bank, "milvus_uri": uri})
-    kept = home / "built.json"
     try:
-        if kept.exists():
-            found = _read(kept)
-        else:
-            found = _build(settings, shape, server)
-            kept.write_text(json.dumps(asdict(found)), encoding="utf-8")
+        uri = server.uri if server else None
+        settings = replace(
+            settings,
+            store={"home": home, "bank": f"scale_{shape.rounds}", "milvus_uri": uri},
+        )
+        built = _alone(build, settings, shape)
+        found = Measured(
+            store=store,
+            database="postgresql" if settings.store.database_url else "sqlite",
+            shape=shape,
+            built=built,
+            log_bytes=_log_bytes(settings),
+            disk_bytes={"rows": folder_bytes(home / "milvus.db")},
+        )
         if server:
-            _start_anew(server, settings, found)
+            _measure_server(server, built, found)
         found.searched = _alone(search, settings, shape)
     finally:
         if server:
@@ -122,46 +135,21 @@ def measure(settings: Settings, shape: Shape, store: str, home: Path) -> Measure
     return found
 
 
-def _build(settings: Settings, shape: Shape, server: MilvusServer | None) -> Measured:
-    """What is built, with its bytes on disk."""
-    log_before = _log_bytes(settings)
-    built = _alone(build, settings, shape)
-    found = Measured(
-        store="server" if server else "lite",
-        database="postgresql" if settings.store.database_url else "sqlite",
-        shape=shape,
-        built=built,
-        milvus_cpu_s=server.cpu_seconds() if server else 0.0,
-        log_bytes=_log_bytes(settings) - log_before,
-        disk_bytes={"rows": folder_bytes(settings.store.home / "milvus.db")},
-    )
-    if server:
-        found.resident["built"] = server.resident_bytes()
-        time.sleep(GARBAGE_S)
-        found.disk_bytes = server.disk_bytes()
-    return found
-
-
-def _read(kept: Path) -> Measured:
-    values = json.loads(kept.read_text(encoding="utf-8"))
-    values["shape"], values["built"] = Shape(**values["shape"]), Built(**values["built"])
-    return Measured(**{**values, "searched": Searched()})
-
-
-def _start_anew(server: MilvusServer, settings: Settings, found: Measured) -> None:
-    """Start the server without its collections, then load them: memory as a new pod has it."""
-    names = [f"{settings.store.bank}_{modality}" for modality in ("text", "image")]
-    for name in names:
-        _count_when_loaded(server.uri, name)
+def _measure_server(server: MilvusServer, built: Built, found: Measured) -> None:
+    """Its disk, and its memory idle and loaded, each as a server that has just started."""
+    found.milvus_cpu_s = server.cpu_seconds()
+    found.resident["built"] = server.resident_bytes()
+    time.sleep(GARBAGE_S)
+    found.disk_bytes = server.disk_bytes()
     store = MilvusStore(server.uri)
-    for name in names:
+    for name in built.collections:
         store._client.release_collection(name)
     store.close()
     server.restart()
     time.sleep(5)
     found.resident["idle"] = server.resident_bytes()
     start = time.perf_counter()
-    for name in names:
+    for name in built.collections:
         _count_when_loaded(server.uri, name)
     found.load_s = time.perf_counter() - start
     found.resident["loaded"] = server.resident_bytes()
@@ -207,7 +195,7 @@ def _alone(step: Callable[[Settings, Shape], Outcome], settings: Settings, shape
 
 
 def _log_bytes(settings: Settings) -> int:
-    """Bytes of the catalogue's tables with their indices."""
+    """Bytes of the catalogue's tables with their indices: the database holds this bank alone."""
     if not settings.store.database_url:
         home = settings.store.home
         return sum(path.stat().st_size for path in home.glob("catalogue.sqlite3*"))

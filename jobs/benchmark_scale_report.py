@@ -19,24 +19,24 @@ class Measured:
         database: `postgresql` or `sqlite`.
         shape: What was built.
         built: How.
-        milvus_cpu_s: Processor time of the Milvus server while it was built.
         searched: What searching took.
         log_bytes: Of the catalogue and round log, all tables with their indices.
         disk_bytes: Of Milvus, by part.
         resident: Of the Milvus server in bytes: `built`, then after a start `idle` and `loaded`.
         load_s: Seconds from the server's start, collections not loaded, to the first count.
+        milvus_cpu_s: Processor time of the Milvus server while it was built.
     """
 
     store: str
     database: str
     shape: Shape
     built: Built
-    milvus_cpu_s: float
-    log_bytes: int
-    disk_bytes: dict[str, int]
+    log_bytes: int = 0
+    disk_bytes: dict[str, int] = field(default_factory=dict)
     searched: Searched = field(default_factory=Searched)
     resident: dict[str, int] = field(default_factory=dict)
     load_s: float = 0.0
+    milvus_cpu_s: float = 0.0
 
 
 def print_run(found: Measured) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from vmem.errors import ConfigError, StoreError
+from vmem.stores.milvus import MilvusStore
 
 PARTS = {
     "rows": ("insert_log",),
@@ -24,9 +25,12 @@ SETTINGS = {
     "interval: 3600 # gc": "interval: 20 # gc",
     "dropTolerance: 10800": "dropTolerance: 20",
     "enableAutoCompaction: true": "enableAutoCompaction: false",
+    "ttl: 30 # ttl value": "ttl: 120 # ttl value",
 }
-"""What differs from Milvus' own, so that compaction is a stage of its own and leaves the disk."""
-_START_S = 180
+"""What differs from Milvus' own: compaction is a stage of its own and what it replaced leaves the
+disk; a server that hardly gets a processor does not take itself for dead."""
+_START_S = 600
+_END_S = 60
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -59,10 +63,14 @@ class MilvusServer:
         self._process = self._start()
 
     def close(self) -> None:
-        """End the server."""
+        """End the server: as it asks to be ended, so that its next start need not wait."""
         if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            self._process.wait()
         # the one file that it writes outside its folder
         Path(f"/tmp/milvus/server_id_{self._process.pid}").unlink(missing_ok=True)
 
@@ -110,7 +118,7 @@ class MilvusServer:
             )
         health = f"http://127.0.0.1:{self._metrics}/healthz"
         deadline = time.monotonic() + _START_S
-        while not _is_healthy(health):
+        while not (_is_healthy(health) and _answers(self.uri)):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise StoreError(f"Milvus does not start: see {folder}/logs/stdout.log")
             time.sleep(0.5)
@@ -136,6 +144,21 @@ class MilvusServer:
             f"listen-peer-urls: {peer}\ninitial-advertise-peer-urls: {peer}\n"
             f"initial-cluster: default={peer}\n"
         )
+
+
+def _answers(uri: str) -> bool:
+    """Whether all its parts have found each other, which it does not wait for to be healthy."""
+    try:
+        store = MilvusStore(uri, timeout_s=20)
+    except StoreError:
+        return False
+    try:
+        store.collections()
+    except StoreError:
+        return False
+    finally:
+        store.close()
+    return True
 
 
 def resident_bytes(pid: int | None = None) -> int:

@@ -6,9 +6,11 @@ what was done. Only the encoders are replaced (`jobs.benchmark_scale_data`).
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+
+import numpy as np
 
 from jobs.benchmark_scale_data import (
     SyntheticImageEncoder,
@@ -19,14 +21,18 @@ from jobs.benchmark_scale_data import (
 )
 from jobs.benchmark_scale_server import resident_bytes
 from jobs.benchmark_scale_timed import TimedCatalogue, TimedStore
-from vmem.bank import Bank, database_url
+from vmem.bank import Bank, database_url, images_url
+from vmem.build import unit_tables
 from vmem.config import Settings
 from vmem.errors import VmemError
 from vmem.images import read_image
-from vmem.pipeline import Parts, Stopwatch
+from vmem.memory import EncodedUnits, encode_rounds
+from vmem.pipeline import Parts, Stopwatch, retrieve
 from vmem.prompts import Prompts
+from vmem.stores.hot import HotMemory, UnitTable
+from vmem.stores.images import ImageStore
 from vmem.stores.milvus import MilvusStore
-from vmem.types import Image, Query, Round
+from vmem.types import Image, Query, Retrieval, Round
 
 BATCH_ROUNDS = 1_000
 PICTURES = 16
@@ -69,6 +75,7 @@ class Built:
         seconds: By stage of what was appended; `units and vectors` holds the synthetic encoders.
         cpu_s: Processor time of the writer's process, making conversations left out.
         resident: Bytes that the writer's process grew by.
+        collections: Where the rows are.
     """
 
     rounds: int = 0
@@ -78,6 +85,7 @@ class Built:
     seconds: dict[str, float] = field(default_factory=dict)
     cpu_s: float = 0.0
     resident: int = 0
+    collections: tuple[str, ...] = ()
 
     @property
     def units(self) -> int:
@@ -127,8 +135,12 @@ def build(settings: Settings, shape: Shape) -> Built:
     watch, built = Stopwatch(), Built()
     before = resident_bytes()
     with _bank(settings, watch, writes=True) as bank:
-        pictures = _stored(bank)
-        whole = {each.id for each in bank.memories() if each.indexed_version == each.version}
+        pictures = _stored(bank.media)
+        whole = {
+            each.id
+            for each in bank.memories()
+            if each.indexed_version == each.version and each.rounds >= shape.rounds
+        }
         bank.index()
         start = time.perf_counter()
         for items in chain([_warm(pictures)], _items(shape, pictures, watch, whole)):
@@ -140,7 +152,7 @@ def build(settings: Settings, shape: Shape) -> Built:
                 if isinstance(outcome, VmemError):
                     raise outcome
                 built.appended += len(outcome.added)
-        names = _collections(bank)
+        built.collections = names = _collections(bank)
         with watch.time("flush and compact"):
             for name in names:
                 _settle(bank.store, name)
@@ -189,33 +201,99 @@ def _search_after_appends(
         writer.index()
         for n in range(APPENDS):
             name = names[n % len(names)]
-            rounds = synthetic_rounds(shape.seed, 2**20, shape.rounds + n, 1, [], 0.0)
+            end = writer.catalogue.memory(settings.store.bank, name).rounds
+            rounds = synthetic_rounds(shape.seed, 2**20, end, 1, [], 0.0)
             start = time.perf_counter()
             writer.append(name, rounds)
             found.append.append(1000 * (time.perf_counter() - start))
             found.after_append += _timed(bank, name, questions(shape.seed, n, 1))
 
 
+def hold(settings: Settings, shape: Shape) -> tuple[Built, Searched]:
+    """Hold one memory in process with no store behind it, and search it exactly."""
+    parts, found = _parts(settings), Searched(held=1)
+    small = Shape(memories=1, rounds=WARM_ROUNDS, pictures=shape.pictures)
+    _retrieved(_hot(settings, small, parts), settings, parts, questions(shape.seed, 0, 4))
+    before = resident_bytes()
+    start, cpu = time.perf_counter(), time.process_time()
+    memory = _hot(settings, shape, parts)
+    built = Built(rounds=shape.rounds, appended=shape.rounds, cpu_s=time.process_time() - cpu)
+    built.seconds = {"all": time.perf_counter() - start}
+    cpu = time.process_time()
+    found.cold = _retrieved(memory, settings, parts, questions(shape.seed, 0, 1))
+    found.cold_cpu = [1000 * (time.process_time() - cpu)]
+    found.resident, found.held_units = resident_bytes() - before, memory.unit_count
+    built.text_units = len(memory._text)
+    built.image_units = memory.unit_count - built.text_units
+    for n in range(HOT // 5):
+        cpu = time.process_time()
+        found.hot += _retrieved(memory, settings, parts, questions(shape.seed, COLD + n, 1))
+        found.hot_cpu.append(1000 * (time.process_time() - cpu))
+    for n in range(APPENDS):
+        more = synthetic_rounds(shape.seed, 2**20, len(memory.rounds), 1, [], 0.0)
+        tables = unit_tables(_encoded(more, settings, parts))
+        start = time.perf_counter()
+        memory = memory.extended(more, *tables)
+        found.append.append(1000 * (time.perf_counter() - start))
+        found.after_append += _retrieved(memory, settings, parts, questions(shape.seed, n, 1))
+    return built, found
+
+
+def _hot(settings: Settings, shape: Shape, parts: Parts) -> HotMemory:
+    pictures = _stored(ImageStore(images_url(settings)))
+    batches = [
+        synthetic_rounds(shape.seed, 0, start, min(BATCH_ROUNDS, shape.rounds - start), pictures,
+                         shape.pictures)
+        for start in range(0, shape.rounds, BATCH_ROUNDS)
+    ]  # fmt: skip
+    tables = [unit_tables(_encoded(rounds, settings, parts)) for rounds in batches]
+    text, image = (
+        UnitTable(
+            units=tuple(unit for table in lane for unit in table.units),
+            vectors_UD=np.concatenate([table.vectors_UD for table in lane]),
+        )
+        for lane in zip(*tables, strict=True)
+    )
+    rounds = [round_ for batch in batches for round_ in batch]
+    return HotMemory(rounds, text, image, settings.retrieval.lexical)
+
+
+def _encoded(rounds: Sequence[Round], settings: Settings, parts: Parts) -> EncodedUnits:
+    return encode_rounds(
+        rounds, settings.units, parts.text_encoder, parts.image_encoder, parts.read_image
+    )
+
+
 def _timed(bank: Bank, name: str, asked: Sequence[Query]) -> list[float]:
     """Milliseconds of each search, encoding left out."""
-    times = []
-    for query in asked:
-        start = time.perf_counter()
-        result = asyncio.run(bank.search(name, query))
-        seconds = time.perf_counter() - start
-        times.append(1000 * (seconds - result.seconds["encode"]))
-    return times
+    return [_milliseconds(bank.search(name, query)) for query in asked]
 
 
-def _bank(settings: Settings, watch: Stopwatch, *, writes: bool) -> Bank:
-    parts = Parts(
+def _retrieved(
+    memory: HotMemory, settings: Settings, parts: Parts, asked: Sequence[Query]
+) -> list[float]:
+    """As `_timed`, of a memory at hand."""
+    return [_milliseconds(retrieve(query, memory, parts, settings)) for query in asked]
+
+
+def _milliseconds(searching: Coroutine[None, None, Retrieval]) -> float:
+    start = time.perf_counter()
+    result = asyncio.run(searching)
+    return 1000 * (time.perf_counter() - start - result.seconds["encode"])
+
+
+def _parts(settings: Settings) -> Parts:
+    return Parts(
         text_encoder=SyntheticTextEncoder(),
         image_encoder=SyntheticImageEncoder(),
         chat=None,
         prompts=Prompts(settings.prompts),
         read_image=read_image,
     )
-    bank = Bank(settings, writes=writes, parts=parts)
+
+
+def _bank(settings: Settings, watch: Stopwatch, *, writes: bool) -> Bank:
+    bank = Bank(settings, writes=writes, parts=_parts(settings))
     bank.catalogue.close()
     bank.catalogue = TimedCatalogue(database_url(settings), watch)
     uri = settings.store.milvus_uri or str(settings.store.home / "milvus.db")
@@ -223,8 +301,8 @@ def _bank(settings: Settings, watch: Stopwatch, *, writes: bool) -> Bank:
     return bank
 
 
-def _stored(bank: Bank) -> list[Image]:
-    stored = [bank.media.put(data) for data in small_pictures(PICTURES)]
+def _stored(media: ImageStore) -> list[Image]:
+    stored = [media.put(data) for data in small_pictures(PICTURES)]
     return [Image(id=digest, uri=uri, digest=digest) for digest, uri in stored]
 
 

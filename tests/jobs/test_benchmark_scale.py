@@ -80,7 +80,8 @@ BAD = [
     (([10_000_001], 0, "lite", 0.1), "rounds 10,000,001: give 1 to 10,000,000"),
     (([100], 30, "lite", 0.1), "--memory-rounds 30 does not divide 100 rounds"),
     (([100], -1, "lite", 0.1), "--memory-rounds -1 does not divide 100 rounds"),
-    (([100], 0, "cluster", 0.1), "--store cluster: give server or lite"),
+    (([100], 0, "cluster", 0.1), "--store cluster: give server, lite or none"),
+    (([100], 10, "none", 0.1), "--store none holds one memory: give --memory-rounds 0"),
     (([100], 0, "lite", 2.0), "--pictures 2: give 0 to 1 a round"),
 ]
 

@@ -67,15 +67,22 @@ def test_four_bits_leave_embeddings_and_pictures_tower_as_they_are() -> None:
 
 def test_milvus_log_and_retrievers_by_the_units() -> None:
     load = Load(memories=100, rounds=50, units=2, pictures=0.5)
-    measured, assumed = Measured(log_bytes=10, row_bytes=20), Assumed(hot_bytes=30)
+    measured = Measured(
+        log_bytes=10, row_bytes=20, loaded_bytes=25, milvus_bytes=GB, hot_bytes=30, lexical_s=0.01
+    )
+    assumed = Assumed()
     sizing = plan_cluster(_settings(), load, measured=measured, assumed=assumed)
     results = _results(sizing)
     text, images, spare = 100 * 50 * 2, 100 * 50 // 2, 1 + assumed.spare
-    rows = text * (384 * 4 + 20) + images * (768 * 4 + 20)
-    assert results["memory of the query nodes (FLAT index)"] == f"{rows * 2 * spare / GB:.1f} GB"
+    vectors = text * 384 * 4 + images * 768 * 4
+    loaded, rows = vectors + (text + images) * 25, vectors + (text + images) * 20
+    memory = (loaded * 2 + GB) * spare
+    assert results["memory of the query nodes (FLAT index)"] == f"{memory / GB:.1f} GB"
+    assert results["disk or bucket"] == f"{rows * 2 * spare / GB:.1f} GB"
     assert results["round log (PostgreSQL)"] == f"{100 * 50 * 10 * spare / GB:.1f} GB"
     held = text * (384 * 4 + 30) + images * (768 * 4 + 30)
     assert results["memories held by each Retriever"] == f"{held / GB:.1f} GB"
+    assert results["first search of a memory by a Retriever"] == f"{50 * 2 * 0.01:.1f} s"
 
 
 TOO_MUCH = [
@@ -89,6 +96,12 @@ TOO_MUCH = [
         "max_replicas 4 is too few: 10 are needed",
     ),
     (_settings, {}, Load(memories=10_000), "hot_units 2,000,000 is below the 10,500,000 units"),
+    (
+        _settings,
+        {},
+        Load(memories=1, rounds=1_000_000),
+        "rounds 1,000,000 of one memory",
+    ),
     (_settings, {}, Load(rounds=30_000), "exact_limit 50,000 is below a memory's 63,000 units"),
 ]
 

@@ -57,21 +57,26 @@ def _milvus(
         width = WIDTHS.get(encoder.kind)
         if width is None:
             raise ConfigError(f"memory.encoders.{name}.kind {encoder.kind} has no known width")
-        vectors, rows = units * width * BYTES_32, units * measured.row_bytes
-        memory, disk = memory + vectors + rows, disk + vectors + rows
-        sizing.add(
-            "milvus",
-            f"{name} units",
-            f"{units:,} × ({width} × 4 B + {measured.row_bytes} B)",
-            f"{(vectors + rows) / GB:.2f} GB",
-            "measured",
-        )
+        vector = width * BYTES_32
+        for what, beside in (("stored", measured.row_bytes), ("loaded", measured.loaded_bytes)):
+            size = units * (vector + beside)
+            sizing.add(
+                "milvus",
+                f"{name} units {what}",
+                f"{units:,} × ({width} × 4 B + {beside} B)",
+                f"{size / GB:.2f} GB",
+                "measured",
+            )
+        disk += units * (vector + measured.row_bytes)
+        memory += units * (vector + measured.loaded_bytes)
     spare = 1 + assumed.spare
+    idle = measured.milvus_bytes
     sizing.add(
         "milvus",
         "memory of the query nodes (FLAT index)",
-        f"{memory / GB:.2f} GB × {assumed.copies} while a build stands beside × {spare:g}",
-        f"{memory * assumed.copies * spare / GB:.1f} GB",
+        f"({memory / GB:.2f} GB × {assumed.copies} while a build stands beside"
+        f" + {idle / GB:.2f} GB idle) × {spare:g}",
+        f"{(memory * assumed.copies + idle) * spare / GB:.1f} GB",
         "assumed",
     )
     sizing.add(
@@ -87,20 +92,44 @@ def _processes(
     sizing: Sizing, settings: ServeSettings, load: Load, measured: Measured, assumed: Assumed
 ) -> None:
     """Memory of retrievers, the round log, the pictures."""
+    _retrievers(sizing, settings, load, measured, assumed)
+    spare = 1 + assumed.spare
+    rounds = load.memories * load.rounds
+    sizing.add(
+        "application",
+        "round log (PostgreSQL)",
+        f"{rounds:,} rounds × {measured.log_bytes:,} B × {spare:g}",
+        f"{rounds * measured.log_bytes * spare / GB:.1f} GB",
+        "measured",
+    )
+    pictures = load.image_units * assumed.image_bytes
+    sizing.add(
+        "application",
+        "pictures",
+        f"{load.image_units:,} × {assumed.image_bytes / 1e6:g} MB × {spare:g}",
+        f"{pictures * spare / GB:.1f} GB",
+        "assumed",
+    )
+
+
+def _retrievers(
+    sizing: Sizing, settings: ServeSettings, load: Load, measured: Measured, assumed: Assumed
+) -> None:
+    """What each retriever holds, and how long the first search of a memory takes."""
     store = settings.memory_settings().store
     asked = load.hot_share * (load.text_units + load.image_units)
     hot = min(asked, float(store.hot_units))
     held = sum(
         hot * (units / max(1, load.text_units + load.image_units))
-        * (WIDTHS.get(encoder.kind, 0) * BYTES_32 + assumed.hot_bytes)
+        * (WIDTHS.get(encoder.kind, 0) * BYTES_32 + measured.hot_bytes)
         for _, encoder, units in _lanes(settings, load)
     )  # fmt: skip
     sizing.add(
         "application",
         "memories held by each Retriever",
-        f"{hot:,.0f} units × (width × 4 B + {assumed.hot_bytes:,} B)",
+        f"{hot:,.0f} units × (width × 4 B + {measured.hot_bytes:,} B)",
         f"{held / GB:.1f} GB",
-        "assumed",
+        "measured",
     )
     if asked > store.hot_units:
         sizing.warnings.append(
@@ -113,23 +142,20 @@ def _processes(
             f"memory.store.exact_limit {store.exact_limit:,} is below a memory's {largest:,} units:"
             " such memories are searched by Milvus"
         )
-    rounds = load.memories * load.rounds
-    log = rounds * measured.log_bytes
+    texts = ceil(load.rounds * load.units)
+    first_s = texts * measured.lexical_s
     sizing.add(
         "application",
-        "round log (PostgreSQL)",
-        f"{rounds:,} rounds × {measured.log_bytes:,} B × {1 + assumed.spare:g}",
-        f"{log * (1 + assumed.spare) / GB:.1f} GB",
+        "first search of a memory by a Retriever",
+        f"{texts:,} text units × {measured.lexical_s * 1e6:g} µs of a processor",
+        f"{first_s:.1f} s",
         "measured",
     )
-    pictures = load.image_units * assumed.image_bytes
-    sizing.add(
-        "application",
-        "pictures",
-        f"{load.image_units:,} × {assumed.image_bytes / 1e6:g} MB × {1 + assumed.spare:g}",
-        f"{pictures * (1 + assumed.spare) / GB:.1f} GB",
-        "assumed",
-    )
+    if first_s > assumed.first_search_s:
+        sizing.warnings.append(
+            f"rounds {load.rounds:,} of one memory: its first search takes {first_s:.0f} s in each"
+            f" Retriever, over {assumed.first_search_s:g} s; divide it into several memories"
+        )
 
 
 def _lanes(settings: ServeSettings, load: Load) -> Iterator[tuple[str, EncoderSettings, int]]:
