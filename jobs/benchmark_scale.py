@@ -22,9 +22,9 @@ import sqlalchemy as sa
 import typer
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from jobs.benchmark_scale_report import Measured, print_run
-from jobs.benchmark_scale_server import MilvusServer, folder_bytes
-from jobs.benchmark_scale_stages import Built, Shape, build, hold, search
+from jobs.scale.report import Measured, print_run
+from jobs.scale.server import STILL, MilvusServer, folder_bytes
+from jobs.scale.stages import Built, Shape, build, hold, search
 from vmem.bank import database_url
 from vmem.config import Settings, load_settings, replace
 from vmem.errors import InputError, StoreError, VmemError
@@ -110,7 +110,7 @@ def measure(settings: Settings, shape: Shape, store: str, home: Path) -> Measure
         settings = replace(settings, store={"home": home})
         built, searched = _alone(hold, settings, shape)
         return Measured(store=store, database="none", shape=shape, built=built, searched=searched)
-    server = MilvusServer(home / "milvus") if store == "server" else None
+    server = MilvusServer(home / "milvus", STILL) if store == "server" else None
     try:
         uri = server.uri if server else None
         settings = replace(

@@ -9,8 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
+from jobs.scale.server import MilvusServer, free_ports
 
 START_TIMEOUT_S = 120
 StartMilvusLite = Callable[..., tuple[subprocess.Popen[bytes], str]]
@@ -44,12 +44,13 @@ def at_once() -> Callable[[Sequence[Callable[[], object]]], None]:
 @pytest.fixture(scope="session")
 def milvus_server() -> Iterator[str]:
     """The address of a Milvus 2.3.5 server of its own."""
+    pytest.importorskip("milvus", reason="the milvus wheel is missing: install .[services]")
     with tempfile.TemporaryDirectory(prefix="vmem-milvus-") as folder:
-        process, uri = start_milvus(Path(folder))
-        yield uri
-        end_group(process)
-        # the one file that the server writes outside its folder
-        Path(f"/tmp/milvus/server_id_{process.pid}").unlink(missing_ok=True)
+        server = MilvusServer(Path(folder), changes={})
+        try:
+            yield server.uri
+        finally:
+            server.close()
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +67,7 @@ def start_milvus_lite() -> StartMilvusLite:
     """Starts a server of Milvus Lite; returns its process and address."""
 
     def start(folder: Path, port: int | None = None) -> tuple[subprocess.Popen[bytes], str]:
-        port = port or _free_ports(1)[0]
+        port = port or free_ports(1)[0]
         command = Path(sys.executable).with_name("milvus-lite")
         options = ["--data-dir", f"{folder}/units.db", "--host", "127.0.0.1", "--port", str(port)]
         with (folder / "log").open("wb") as log:
@@ -119,48 +120,6 @@ def postgres_url(postgres_server: sa.URL) -> Iterator[str]:
     engine.dispose()
 
 
-def start_milvus(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A Milvus server in a process group of its own, and its address.
-
-    Its embedded etcd would take its well-known ports on every interface, so it gets a
-    configuration with free ones on loopback.
-    """
-    milvus = pytest.importorskip(
-        "milvus", reason="the milvus wheel is missing: install .[services]"
-    )
-    config = milvus.MilvusServerConfig(data_dir=str(folder))
-    names = [name for name in config.configurable_items if name.endswith("_port")]
-    *ports, peer, metrics = _free_ports(len(names) + 2)
-    config.update(**dict(zip(names, ports, strict=True)))
-    config.resolve()
-    milvus._initialize_data_files(str(folder))
-    etcd = folder / "configs/etcd.yaml"
-    etcd.write_text(_etcd_config(folder, config.get("etcd_port"), peer))
-    with (folder / "logs/stdout.log").open("wb") as log:
-        process = subprocess.Popen(
-            [folder / "bin/milvus", "run", "standalone"],
-            cwd=folder,
-            env={
-                **os.environ,
-                "DEPLOY_MODE": "STANDALONE",
-                "ETCD_CONFIG_PATH": str(etcd),
-                "LD_LIBRARY_PATH": str(folder / "bin"),
-                "METRICS_PORT": str(metrics),
-                "MILVUS_RUN_DIR": str(folder / "run"),
-            },
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    health = f"http://127.0.0.1:{metrics}/healthz"
-    if not _wait_for(lambda: process.poll() is not None or _is_healthy(health)):
-        end_group(process)
-    if process.poll() is not None:
-        tail = (folder / "logs/stdout.log").read_text(errors="replace")[-2000:]
-        pytest.fail(f"the Milvus server did not start: {tail}")
-    return process, f"http://127.0.0.1:{config.get('proxy_port')}"
-
-
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process with its children, and reap it."""
     if process.poll() is None:
@@ -168,41 +127,9 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _etcd_config(folder: Path, client: int, peer: int) -> str:
-    return "\n".join(
-        [
-            "name: default",
-            f"data-dir: {folder}/data/etcd.data",
-            f"listen-client-urls: http://127.0.0.1:{client}",
-            f"advertise-client-urls: http://127.0.0.1:{client}",
-            f"listen-peer-urls: http://127.0.0.1:{peer}",
-            f"initial-advertise-peer-urls: http://127.0.0.1:{peer}",
-            f"initial-cluster: default=http://127.0.0.1:{peer}",
-            "log-level: error",
-            "",
-        ]
-    )
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def _listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _is_healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return b"OK" in reply.read()
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return False
 
 
 def _wait_for(condition: Callable[[], bool]) -> bool:

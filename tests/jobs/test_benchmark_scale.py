@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs.benchmark_scale import app, check
-from jobs.benchmark_scale_data import (
+from jobs.scale.data import (
     SyntheticImageEncoder,
     SyntheticTextEncoder,
     questions,
     synthetic_rounds,
 )
-from jobs.benchmark_scale_stages import HOT, WARM_ROUNDS
+from jobs.scale.stages import HOT, WARM_ROUNDS
 from vmem.bank_index import indexed_units
 from vmem.config import UnitSettings
 from vmem.errors import InputError

@@ -7,6 +7,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -21,7 +22,7 @@ PARTS = {
     "etcd": ("etcd.data",),
 }
 """Folders below Milvus' own `data`; the first three are a bucket's in a cluster."""
-SETTINGS = {
+STILL = {
     "interval: 3600 # gc": "interval: 20 # gc",
     "dropTolerance: 10800": "dropTolerance: 20",
     "enableAutoCompaction: true": "enableAutoCompaction: false",
@@ -40,13 +41,14 @@ class MilvusServer:
 
     Args:
         folder: Where it keeps everything; one that held a server before is opened again.
+        changes: Lines of its settings by what stands in their place.
 
     Raises:
         ConfigError: The `milvus` wheel is missing.
         StoreError: The server does not start.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, changes: Mapping[str, str]) -> None:
         try:
             milvus = import_module("milvus")
         except ImportError as error:
@@ -54,11 +56,11 @@ class MilvusServer:
         self.folder = folder
         self._config = milvus.MilvusServerConfig(data_dir=str(folder))
         names = [name for name in self._config.configurable_items if name.endswith("_port")]
-        *ports, self._peer, self._metrics = _free_ports(len(names) + 2)
+        *ports, self._peer, self._metrics = free_ports(len(names) + 2)
         self._config.update(**dict(zip(names, ports, strict=True)))
         self._config.resolve()
         milvus._initialize_data_files(str(folder))
-        self._keep_still()
+        self._change(changes)
         self.uri = f"http://127.0.0.1:{self._config.get('proxy_port')}"
         self._process = self._start()
 
@@ -124,11 +126,10 @@ class MilvusServer:
             time.sleep(0.5)
         return process
 
-    def _keep_still(self) -> None:
-        """Compaction waits until it is asked for, and what it replaced goes within a minute."""
+    def _change(self, changes: Mapping[str, str]) -> None:
         path = self.folder / "configs/milvus.yaml"
         text = path.read_text(encoding="utf-8")
-        for setting, changed in SETTINGS.items():
+        for setting, changed in changes.items():
             if setting not in text:
                 raise StoreError(f"{path} has no {setting!r}: another Milvus than 2.3.5?")
             text = text.replace(setting, changed)
@@ -179,7 +180,8 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Different ports of loopback that nobody listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in sockets]
     for each in sockets:

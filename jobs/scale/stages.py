@@ -1,7 +1,7 @@
 """One size of the scale benchmark: a bank built by appends, then read and searched.
 
 Both run the product's own path, each in a process of its own, so that resident memory is that of
-what was done. Only the encoders are replaced (`jobs.benchmark_scale_data`).
+what was done. Only the encoders are replaced (`jobs.scale.data`).
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from itertools import chain
 
 import numpy as np
 
-from jobs.benchmark_scale_data import (
+from jobs.scale.data import (
     SyntheticImageEncoder,
     SyntheticTextEncoder,
     questions,
     small_pictures,
     synthetic_rounds,
 )
-from jobs.benchmark_scale_server import resident_bytes
-from jobs.benchmark_scale_timed import TimedCatalogue, TimedStore
+from jobs.scale.server import resident_bytes
+from jobs.scale.timed import TimedCatalogue, TimedStore
 from vmem.bank import Bank, database_url, images_url
 from vmem.build import unit_tables
 from vmem.config import Settings

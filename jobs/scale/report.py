@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from rich.table import Table
 
-from jobs.benchmark_scale_stages import Built, Searched, Shape
+from jobs.scale.stages import Built, Searched, Shape
 from vmem.show import console
 
 
