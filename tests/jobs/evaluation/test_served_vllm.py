@@ -1,5 +1,6 @@
 """The shipped plan of a model that the job serves, on a real vLLM and a real Ray."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -7,12 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import yaml
 
 from jobs.evaluation.plan import load_plan
 from jobs.evaluation.run_folder import RunFolder
+from jobs.evaluation.served import served
 from vmem.config import CONFIGS
+from vmem.llm.openai_chat import OpenAIChat
+from vmem.ports import ChatReply, ChatRequest
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1_800)]
 
@@ -74,3 +79,41 @@ def test_a_whole_run_with_a_model_of_its_own(plan_file: Path, tmp_path: Path) ->
     before = log.stat().st_size
     run(plan_file, tmp_path)
     assert log.stat().st_size == before  # all is there: no server was started
+
+
+def test_a_tool_is_called_natively(plan_file: Path, tmp_path: Path) -> None:
+    """The server is asked for a tool each time: one that passes it over is not asked again."""
+    properties = {"tool": {"enum": ["search", "done"]}, "day": {"enum": ["Monday", "Tuesday"]}}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    request = ChatRequest(
+        role="agent",
+        prompt="Search what was said on Monday.",
+        max_tokens=100,
+        temperature=0.0,
+        json_schema=schema,
+        calls_tool=True,
+    )
+    sent: list[dict[str, Any]] = []
+
+    async def note(call: httpx2.Request) -> None:
+        sent.append(json.loads(call.content))
+
+    async def ask_twice(chat: OpenAIChat) -> list[ChatReply]:
+        try:
+            return [await chat.complete(request) for _ in range(2)]
+        finally:
+            await chat.close()
+
+    (backbone,) = load_plan(plan_file, {}).backbones
+    assert backbone.serve is not None
+    with served("tools", backbone.serve, backbone.llm, tmp_path) as server:
+        client = httpx2.AsyncClient(event_hooks={"request": [note]})
+        replies = asyncio.run(ask_twice(OpenAIChat(server.llm, http_client=client)))
+    assert [body["tool_choice"] for body in sent] == ["required", "required"]
+    assert all(json.loads(reply.text)["tool"] in {"search", "done"} for reply in replies)
+    assert all(json.loads(reply.text).keys() == properties.keys() for reply in replies)
