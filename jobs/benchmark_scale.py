@@ -146,7 +146,6 @@ def _measure_server(server: MilvusServer, built: Built, found: Measured) -> None
         store._client.release_collection(name)
     store.close()
     server.restart()
-    time.sleep(5)
     found.resident["idle"] = server.resident_bytes()
     start = time.perf_counter()
     for name in built.collections:
