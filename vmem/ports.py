@@ -154,8 +154,9 @@ class ChatRequest:
         max_tokens: Length of the reply at most.
         temperature: Sampling temperature.
         json_schema: Ask for JSON of this schema where the server can.
-        calls_tool: The JSON is the call of a tool that its `tool` names: ask for a native call of
-            one where the server can. The reply's text is the same JSON either way.
+        calls_tool: The schema is `anyOf` calls, each of the one tool that its `tool` may name: ask
+            for a native call of one where the server can. The reply's text is the same JSON either
+            way.
     """
 
     role: str

@@ -5,10 +5,10 @@ and reads what that one replies (section 3 of arXiv 2602.07624).
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar
 
 from vmem.baselines.m2a_log import Message
-from vmem.baselines.m2a_loop import Agent, Brief, Call, Line, Work, newest
+from vmem.baselines.m2a_loop import Agent, Brief, Call, Line, Tools, Work, newest
 from vmem.baselines.m2a_memory_agent import Levels, MemoryAgent
 from vmem.baselines.m2a_options import M2AOptions
 from vmem.baselines.wording import Wording
@@ -22,13 +22,17 @@ from vmem.types import Image
 class TakeIn(Call):
     """What the chat agent does about a new message."""
 
-    tool: Literal["update_memory", "query_memory", "done"]
+    takes: ClassVar[Tools] = {
+        "update_memory": ("text", "image"),
+        "query_memory": ("text", "image"),
+        "done": (),
+    }
 
 
 class Inquire(Call):
     """What it does about a question."""
 
-    tool: Literal["query_memory", "answer"]
+    takes: ClassVar[Tools] = {"query_memory": ("text", "image"), "answer": ("text",)}
 
 
 @dataclass(slots=True, kw_only=True)

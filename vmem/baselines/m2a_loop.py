@@ -1,18 +1,19 @@
 """How M2A's agents work: one call after another, each naming a tool, until the agent has done.
 
-A call is a form: the tool's name and what it needs. Servers that have native tool calls make one,
-those that take JSON schemas are held to the form's, all others are asked in words; the client makes
-one JSON of all three. A reply that is no form is asked for once more and then counted, as for all
-systems here.
+A call is a form: a tool's name and what that tool takes. Servers that have native tool calls make
+one, those that take JSON schemas are held to the form's, all others are asked in words; the client
+makes one JSON of all three. A reply that is no form is asked for once more and then counted, as for
+all systems here.
 """
 
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from pydantic import Field, create_model
+from pydantic import Field, GetJsonSchemaHandler, create_model, field_validator
+from pydantic_core import CoreSchema
 
 from vmem.baselines.forms import F, Form
 from vmem.baselines.m2a_log import Pictures
@@ -33,12 +34,48 @@ ENDS = frozenset({"answer", "done"})
 CLOSING = 'No further call is allowed. Reply with JSON only: {"text": "..."}'
 
 
+Tools = Mapping[str, tuple[str, ...]]
+"""Tools by name, each with the fields that it takes."""
+
+
 class Call(Form):
-    """One call of an agent's."""
+    """One call of an agent's.
+
+    Attributes:
+        takes: The agent's tools.
+    """
+
+    takes: ClassVar[Tools] = {}
 
     tool: str
     text: str = ""
     image: str = ""
+
+    @field_validator("tool")
+    @classmethod
+    def _known(cls, tool: str) -> str:
+        if tool not in cls.takes:
+            raise ValueError(f"there is no {tool!r}")
+        return tool
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """One object for each tool, with what that one takes and nothing else."""
+        fields = handler.resolve_ref_schema(handler(core_schema))["properties"]
+        return {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {
+                        "tool": {"type": "string", "enum": [tool]},
+                        **{name: fields[name] for name in names},
+                    },
+                }
+                for tool, names in cls.takes.items()
+            ]
+        }
 
 
 C = TypeVar("C", bound=Call)

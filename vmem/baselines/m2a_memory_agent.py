@@ -7,12 +7,12 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from vmem.baselines.m2a_log import Message, MessageLog, Pictures
-from vmem.baselines.m2a_loop import TOKEN, Agent, Brief, Call, Line, Work, sees_pixels
+from vmem.baselines.m2a_loop import TOKEN, Agent, Brief, Call, Line, Tools, Work, sees_pixels
 from vmem.baselines.m2a_memory import Memory, MemoryStore
 from vmem.baselines.m2a_options import M2AOptions
 from vmem.baselines.wording import Wording
@@ -28,11 +28,18 @@ _RANGE = {"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItem
 _RangesAsked = Annotated[list[list[int]], Field(json_schema_extra={"items": _RANGE, "maxItems": 5})]
 """Bounded for servers that take schemas: small models list without end."""
 
+_LOOKS = {
+    "search": ("text", "image"),
+    "fetch": ("messages",),
+    "fetch_by_day": ("start", "end"),
+}
+
 
 class Recall(Call):
     """What the memory agent does to find something."""
 
-    tool: Literal["search", "fetch", "fetch_by_day", "answer"]
+    takes: ClassVar[Tools] = {**_LOOKS, "answer": ("text",)}
+
     messages: _RangesAsked = Field(default_factory=list)
     start: str = ""
     end: str = ""
@@ -41,7 +48,13 @@ class Recall(Call):
 class Record(Call):
     """What it does to record something."""
 
-    tool: Literal["search", "fetch", "fetch_by_day", "add", "delete", "done"]
+    takes: ClassVar[Tools] = {
+        **_LOOKS,
+        "add": ("text", "image", "caption", "messages"),
+        "delete": ("memory",),
+        "done": (),
+    }
+
     caption: str = ""
     messages: _RangesAsked = Field(default_factory=list)
     start: str = ""

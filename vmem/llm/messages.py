@@ -43,18 +43,24 @@ def response_format(json_schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def tool_choice(json_schema: dict[str, Any]) -> dict[str, Any]:
-    """The fields that ask for a native call of one of the tools that a schema's `tool` names.
+    """The fields that ask for a native call of one of a schema's tools.
 
-    Each takes what else the schema has.
+    Args:
+        json_schema: `anyOf` objects, one for each tool: its name alone is what `tool` may be, and
+            it takes the other properties.
     """
-    properties = dict(json_schema["properties"])
-    names = properties.pop("tool")["enum"]
-    takes = {**json_schema, "properties": properties, "required": list(properties)}
-    tools = [
-        {"type": "function", "function": {"name": name, "strict": True, "parameters": takes}}
-        for name in names
-    ]
-    return {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False}
+    return {
+        "tools": [_tool(each) for each in json_schema["anyOf"]],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+
+
+def _tool(call: dict[str, Any]) -> dict[str, Any]:
+    properties = dict(call["properties"])
+    (name,) = properties.pop("tool")["enum"]
+    takes = {**call, "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "strict": True, "parameters": takes}}
 
 
 def called_tool(message: Mapping[Any, Any]) -> str | None:

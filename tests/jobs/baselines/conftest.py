@@ -34,10 +34,16 @@ def word(body: Mapping[str, Any]) -> str:
 
 
 def asked(body: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The prompt of a request, and the properties of the JSON that it wants."""
+    """The prompt of a request, and the properties of the JSON that it wants.
+
+    Of a call, `tool` alone, with the names of all tools.
+    """
     content = body["messages"][0]["content"]
     prompt = content if isinstance(content, str) else content[-1]["text"]
     form = body.get("response_format", {}).get("json_schema", {}).get("schema", {})
+    if calls := form.get("anyOf"):
+        tools = [name for call in calls for name in call["properties"]["tool"]["enum"]]
+        return prompt, {"tool": {"enum": tools}}
     return prompt, form.get("properties", {})
 
 

@@ -9,7 +9,8 @@ import pytest
 from vmem.baselines.amem_writing import EvolutionForm, NoteForm, RewriteForm
 from vmem.baselines.building import Building
 from vmem.baselines.forms import AGAIN, Form
-from vmem.baselines.m2a_loop import Call, Closing
+from vmem.baselines.m2a_loop import Closing
+from vmem.baselines.m2a_memory_agent import Record
 from vmem.baselines.omni_writing import Entities, Entity, Statements
 from vmem.llm.fake import FakeChat
 from vmem.ports import ChatReply, ChatRequest
@@ -81,7 +82,7 @@ def test_whole_entries_are_kept_without_asking_again(reply: str, kept: Form) -> 
         ('{"keywords": ["a"], "context": "c', NoteForm),
         ('{"keywords": [], "context": "c", "tags": ["d"', NoteForm),
         ('{"decision": "bo', EvolutionForm),
-        ('{"tool": "add", "text": "half of wha', Call),  # half a call is none
+        ('{"tool": "add", "text": "half of wha', Record),  # half a call is none
         ('{"text": "', Closing),
     ],
 )

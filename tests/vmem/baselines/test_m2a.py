@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from vmem.baselines.forms import AGAIN
+from vmem.baselines.forms import AGAIN, read_form, strict_schema
 from vmem.baselines.m2a import M2A
+from vmem.baselines.m2a_memory_agent import Recall, Record
 from vmem.baselines.m2a_options import M2AOptions
 from vmem.config import Settings, replace
 from vmem.errors import ConfigError, ModelFormatError, ModelUnavailableError
@@ -124,7 +125,7 @@ def test_an_agent_s_last_call_is_refused_and_it_says_what_it_has(
     runtime: Settings, parts_with: PartsWith
 ) -> None:
     def never_ends(request: ChatRequest) -> str:
-        if request.json_schema and "tool" not in request.json_schema["properties"]:
+        if not request.calls_tool:
             return json.dumps({"text": "so far nothing"})
         if request.role == "answer":
             return json.dumps({"tool": "query_memory", "text": "ravens"})
@@ -213,13 +214,35 @@ def test_an_agent_is_offered_the_pictures_that_it_was_shown_and_no_other(
     chat = FakeChat(scripted)
     pictures = [Image(id=id_, caption=f"a {id_}") for id_ in ("kite", "raven")]
     built(talk(*SAID[:2], images=pictures), parts_with(chat), runtime)
-    offered = [
-        schema["properties"]["image"]["enum"] for r in chat.requests if (schema := r.json_schema)
-    ]
-    assert offered == [["", "<image0>", "<image1>"]] * 10  # both messages are recent in all calls
+    shown = {("", "<image0>", "<image1>")}  # both messages are recent in all calls
+    assert [offered(request) for request in chat.requests] == [shown] * 10
     chat.requests.clear()
     built(talk(*SAID[:2]), parts_with(chat), runtime)
-    assert {tuple(r.json_schema["properties"]["image"]["enum"]) for r in chat.requests} == {("",)}
+    assert [offered(request) for request in chat.requests] == [{("",)}] * 10
+
+
+def offered(request: ChatRequest) -> set[tuple[str, ...]]:
+    """The pictures that each tool may be called with."""
+    assert request.json_schema is not None
+    calls = [each["properties"] for each in request.json_schema["anyOf"]]
+    return {tuple(takes["image"]["enum"]) for takes in calls if "image" in takes}
+
+
+def test_each_tool_is_offered_with_what_it_takes_and_nothing_else() -> None:
+    calls = [each["properties"] for each in strict_schema(Record)["anyOf"]]
+    assert {call["tool"]["enum"][0]: list(call) for call in calls} == {
+        "search": ["tool", "text", "image"],
+        "fetch": ["tool", "messages"],
+        "fetch_by_day": ["tool", "start", "end"],
+        "add": ["tool", "text", "image", "caption", "messages"],
+        "delete": ["tool", "memory"],
+        "done": ["tool"],
+    }
+
+
+def test_a_tool_that_the_agent_has_not_is_no_call() -> None:
+    with pytest.raises(ModelFormatError, match="there is no 'add'"):
+        read_form('{"tool": "add", "text": "x"}', Recall)
 
 
 def test_messages_are_fetched_by_number_and_by_day_no_more_than_allowed(

@@ -138,7 +138,7 @@ class Replying:
     def __call__(self, request: ChatRequest) -> str:
         schema: Any = request.json_schema
         kind = {"m2a_take_in": "take_in", "answer": "answer"}.get(request.role, "find")
-        if "add" in schema["properties"]["tool"]["enum"]:
+        if any(call["properties"]["tool"]["enum"] == ["add"] for call in schema["anyOf"]):
             kind = "record"
         do = self._script.reply(kind)
         said: dict[str, Any] = {"tool": do.tool, "text": do.text}

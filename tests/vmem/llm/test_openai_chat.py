@@ -316,12 +316,17 @@ def test_a_request_that_is_wrong_either_way_does_not_cost_the_schema() -> None:
     assert ["response_format" in body for body in server.bodies] == [True, False, True]
 
 
-CALL = {
-    "type": "object",
-    "properties": {"tool": {"enum": ["search", "done"]}, "text": {"type": "string"}},
-    "required": ["tool", "text"],
-    "additionalProperties": False,
-}
+def call_of(tool: str, **takes: Any) -> dict[str, Any]:
+    properties = {"tool": {"type": "string", "enum": [tool]}, **takes}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+CALL = {"anyOf": [call_of("search", text={"type": "string"}), call_of("done")]}
 
 
 def tool_call(name: Any, arguments: Any) -> httpx2.Response:
@@ -337,9 +342,12 @@ def test_a_tool_is_called_natively_and_read_as_the_same_json() -> None:
         {"tool": "search", "text": "tent"},
         "stop",
     )
-    takes = {**CALL, "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    empty = {"type": "object", "additionalProperties": False}
+    search = {**empty, "properties": {"text": {"type": "string"}}, "required": ["text"]}
+    done = {**empty, "properties": {}, "required": []}
     assert [each["function"] for each in server.bodies[0]["tools"]] == [
-        {"name": name, "strict": True, "parameters": takes} for name in ("search", "done")
+        {"name": "search", "strict": True, "parameters": search},
+        {"name": "done", "strict": True, "parameters": done},
     ]
     assert server.bodies[0]["tool_choice"] == "required"
     assert "response_format" not in server.bodies[0]
