@@ -19,6 +19,10 @@ from vmem.stores.searched import MilvusMemory
 from vmem.stores.unit_rows import UnitRow, unit_key
 from vmem.types import Modality, Round, Unit
 
+FETCHED_UNITS = 3_000
+"""Rows that one request reads: of the greatest size they are 250 MB, which is what Milvus' own
+parts send each other at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BankIndex:
@@ -89,6 +93,9 @@ class BankIndex:
     def load(self, memory_id: str, rounds: Sequence[Round]) -> Memory | None:
         """A memory read from the index; None where the index lacks a unit of the rounds.
 
+        Waiting for every finished write takes longer than reading, so that what the index shows
+        at once is read first, and is enough where it has every unit by its digest.
+
         Raises:
             StoreError: The store cannot be read.
         """
@@ -97,13 +104,16 @@ class BankIndex:
             if not self.is_whole(memory_id, rounds):
                 return None
             return self._searched(memory_id, rounds, units)
-        rows = {
-            row.id: row
-            for name, _ in collections(self.record).values()
-            for row in self.store.fetch(name, memory_id)
-        }
-        tables = self._tables(units, rows)
-        return HotMemory(rounds, *tables, self.settings.retrieval.lexical) if tables else None
+        for strong in (False, True):
+            rows = {
+                row.id: row
+                for modality, (name, _) in collections(self.record).items()
+                for positions in _pages(_of(units, modality))
+                for row in self.store.fetch(name, memory_id, positions, strong=strong)
+            }
+            if tables := self._tables(units, rows):
+                return HotMemory(rounds, *tables, self.settings.retrieval.lexical)
+        return None
 
     def extend(self, memory: Memory, memory_id: str, rounds: Sequence[Round]) -> Memory | None:
         """A memory with the rounds that follow; only their vectors are read.
@@ -117,14 +127,16 @@ class BankIndex:
             return memory.extended(rounds, _of(units, Modality.TEXT))
         if memory.unit_count + len(units) > self.settings.store.exact_limit:
             return None
-        rows = {
-            row.id: row
-            for modality, (name, _) in collections(self.record).items()
-            if (keys := [unit_key(memory_id, unit.id) for unit in _of(units, modality)])
-            for row in self.store.get(name, keys)
-        }
-        tables = self._tables(units, rows)
-        return memory.extended(rounds, *tables) if tables else None
+        for strong in (False, True):
+            rows = {
+                row.id: row
+                for modality, (name, _) in collections(self.record).items()
+                if (keys := [unit_key(memory_id, unit.id) for unit in _of(units, modality)])
+                for row in self.store.get(name, keys, strong=strong)
+            }
+            if tables := self._tables(units, rows):
+                return memory.extended(rounds, *tables)
+        return None
 
     def extend_encoded(
         self, memory: Memory, rounds: Sequence[Round], encoded: EncodedUnits
@@ -179,9 +191,10 @@ class BankIndex:
     def _tables(
         self, units: Sequence[Unit], rows: Mapping[str, UnitRow]
     ) -> tuple[UnitTable, UnitTable] | None:
-        """Units with their vectors, text and image apart; None where one has none."""
-        if any(unit.id not in rows for unit in units):
-            return None
+        """Units with their vectors, text and image apart; None where one has none of its own."""
+        for unit in units:
+            if unit.id not in rows or rows[unit.id].digest != unit_digest(unit):
+                return None
         return (
             _table(_of(units, Modality.TEXT), rows, self.record.text_width),
             _table(_of(units, Modality.IMAGE), rows, self.record.image_width),
@@ -237,6 +250,15 @@ def delete_round_rows(
 
 def _of(units: Sequence[Unit], modality: Modality) -> list[Unit]:
     return [unit for unit in units if unit.modality is modality]
+
+
+def _pages(units: Sequence[Unit]) -> Sequence[list[int] | None]:
+    """Positions of the rounds whose rows are read by one request; None is all of them."""
+    if len(units) <= FETCHED_UNITS:
+        return [None] if units else []
+    starts = range(0, len(units), FETCHED_UNITS)
+    pages = (units[start : start + FETCHED_UNITS] for start in starts)
+    return [sorted({unit.position for unit in page}) for page in pages]
 
 
 def _table(units: Sequence[Unit], rows: Mapping[str, UnitRow], width: int) -> UnitTable:

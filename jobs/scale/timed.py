@@ -58,15 +58,15 @@ class TimedStore(MilvusStore):
         with self._watch.time("count"):
             return super().count(collection, dialogue_id)
 
-    def fetch(self, collection: str, dialogue_id: str) -> list[UnitRow]:
+    def fetch(self, collection: str, *args: Any, **options: Any) -> list[UnitRow]:  # noqa: ANN401
         """As the store's."""
         with self._watch.time("fetch"):
-            return super().fetch(collection, dialogue_id)
+            return super().fetch(collection, *args, **options)
 
-    def get(self, collection: str, keys: Sequence[str]) -> list[UnitRow]:
+    def get(self, collection: str, *args: Any, **options: Any) -> list[UnitRow]:  # noqa: ANN401
         """As the store's."""
         with self._watch.time("fetch"):
-            return super().get(collection, keys)
+            return super().get(collection, *args, **options)
 
     def search(self, collection: str, *args: Any, **options: Any) -> list[Hit]:  # noqa: ANN401
         """As the store's."""

@@ -121,7 +121,9 @@ def test_an_append_extends_what_is_held_and_reads_nothing_again(
     search(bank, "harbour")
     fetched: list[str] = []
     fetch = bank.store.fetch
-    monkeypatch.setattr(bank.store, "fetch", lambda *a: (fetched.append(a[0]), fetch(*a))[1])
+    monkeypatch.setattr(
+        bank.store, "fetch", lambda *a, **o: (fetched.append(a[0]), fetch(*a, **o))[1]
+    )
     for round_ in rounds[1:]:
         bank.append("trip", [round_])
     asked = search(bank, "what did I call this?", picture(tmp_path, "other", BLUE))

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 from PIL import Image as Pillow
 
+from vmem import bank_index
 from vmem.bank import Bank
 from vmem.config import Settings, replace
 from vmem.errors import EncoderMismatchError, StoreError, UnknownMemoryError, UnknownRoundError
 from vmem.export import export_memory
 from vmem.rounds import exchange
 from vmem.stores.searched import MilvusMemory
+from vmem.stores.unit_rows import UnitRow
 from vmem.types import Dialogue, Image, Query, Retrieval, Round
 
 AtOnce = Callable[[Sequence[Callable[[], object]]], None]
@@ -85,9 +88,9 @@ def fetches(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]
     for name, kept in asked.items():
         real = getattr(bank.store, name)
 
-        def ask(*args: Any, real: Any = real, kept: list[Any] = kept) -> Any:
+        def ask(*args: Any, real: Any = real, kept: list[Any] = kept, **options: Any) -> Any:
             kept.append(args)
-            return real(*args)
+            return real(*args, **options)
 
         monkeypatch.setattr(bank.store, name, ask)
     return asked
@@ -122,6 +125,64 @@ def test_a_reader_reads_only_what_came_since(
         ["trip/r5/image/1"],
     ]
     assert reader.hot_counts() == (1, 6 + 2)
+
+
+@pytest.mark.parametrize("lag", ["missing", "older"])
+def test_what_the_index_does_not_show_yet_is_waited_for(
+    writer: Bank, reader: Bank, monkeypatch: pytest.MonkeyPatch, lag: str
+) -> None:
+    """A server shows the writes of the last seconds only to who waits for them."""
+    waited: list[bool] = []
+
+    def lagging(read: Callable[..., list[UnitRow]]) -> Callable[..., list[UnitRow]]:
+        def late(*args: Any, strong: bool) -> list[UnitRow]:
+            waited.append(strong)
+            rows = read(*args, strong=True)
+            if strong:
+                return rows
+            old = [copy(rows[-1], digest="of another text")] if lag == "older" else []
+            return [*rows[:-1], *old]
+
+        return late
+
+    for name in ("fetch", "get"):
+        monkeypatch.setattr(reader.store, name, lagging(getattr(reader.store, name)))
+    writer.append("trip", [a_round(0), a_round(1)])
+    assert best(reader, "word1") == 1
+    writer.append("trip", [a_round(2)])
+    assert best(reader, "word2") == 2
+    assert waited == [False, True] * 2
+
+
+@pytest.mark.parametrize("settings", ["milvus_lite_server"], indirect=True)  # it never lags
+def test_what_the_index_shows_is_not_waited_for(
+    writer: Bank, reader: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[bool] = []
+    for name in ("fetch", "get"):
+        real = getattr(reader.store, name)
+
+        def read(*args: Any, strong: bool, real: Any = real) -> Any:
+            waited.append(strong)
+            return real(*args, strong=strong)
+
+        monkeypatch.setattr(reader.store, name, read)
+    writer.append("trip", [a_round(0, picture(tmp_path, 0)), a_round(1)])
+    assert best(reader, "word1") == 1
+    writer.append("trip", [a_round(2)])
+    assert best(reader, "word2") == 2
+    assert waited == [False] * 3  # both collections, then what came since
+
+
+def test_a_memory_of_many_units_is_read_a_page_at_a_time(
+    writer: Bank, reader: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bank_index, "FETCHED_UNITS", 2)
+    writer.append("trip", [a_round(number) for number in range(5)])
+    asked = fetches(reader, monkeypatch)
+    assert best(reader, "word4") == 4
+    pages = [positions for _, _, positions in asked["fetch"]]
+    assert pages[:3] == [[0, 1], [2, 3], [4]]  # and once more where the server lags
 
 
 def test_a_reader_does_not_show_what_waits_for_the_index(writer: Bank, reader: Bank) -> None:

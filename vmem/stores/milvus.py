@@ -39,9 +39,9 @@ __all__ = ["MAX_LIMIT", "Hit", "MilvusStore", "UnitRow", "unit_key"]
 MAX_LIMIT = 16_384
 BATCH_BYTES = 4 * 2**20  # servers refuse messages over 64 MiB
 _KEY_PAGE = 16_000
-_ROW_PAGE = 1_000
 _DELETE_KEYS = 1_000
 _GET_KEYS = 500
+_ROW = [*MAX_BYTES, "round", "vector"]
 
 # These log every error with its traceback; each is raised as well, and told in one sentence.
 for _name in ("pymilvus", "milvus_lite.adapter", "milvus_lite.server_manager"):
@@ -211,21 +211,55 @@ class MilvusStore:
 
     def ids(self, collection: str, dialogue_id: str | None = None) -> set[str]:
         """Primary keys (`UnitRow.key`), of one dialogue or of all (Strong)."""
-        return {str(row["id"]) for row in self._scan(collection, dialogue_id, ["id"], _KEY_PAGE)}
+        return {str(row["id"]) for row in self._scan(collection, dialogue_id, ["id"])}
 
     def digests(self, collection: str, dialogue_id: str | None = None) -> dict[str, str]:
         """The digest under each primary key, of one dialogue or of all (Strong)."""
-        rows = self._scan(collection, dialogue_id, ["id", "digest"], _KEY_PAGE)
+        rows = self._scan(collection, dialogue_id, ["id", "digest"])
         return {str(row["id"]): str(row["digest"]) for row in rows}
 
-    def fetch(self, collection: str, dialogue_id: str) -> list[UnitRow]:
-        """All rows of a dialogue with their vectors, by (round, id) (Strong)."""
-        fields = [*MAX_BYTES, "round", "vector"]
-        rows = [from_entity(e) for e in self._scan(collection, dialogue_id, fields, _ROW_PAGE)]
-        return sorted(rows, key=lambda row: (row.round, row.id))
+    def fetch(
+        self,
+        collection: str,
+        dialogue_id: str,
+        positions: Sequence[int] | None = None,
+        *,
+        strong: bool = True,
+    ) -> list[UnitRow]:
+        """Rows of a dialogue with their vectors, by (round, id), in one request.
 
-    def get(self, collection: str, keys: Sequence[str]) -> list[UnitRow]:
-        """The rows of some primary keys (`UnitRow.key`), in no order (Strong); others are left out.
+        An iterator would wait for every finished write at each page, 0.4 s a page on a server.
+
+        Args:
+            collection: Where they are.
+            dialogue_id: Whose rows.
+            positions: Only those of these rounds; None is all rounds.
+            strong: As for `search`.
+
+        Raises:
+            StoreError: They are 16,384 or more, or the store cannot be read.
+        """
+        self._load(collection)
+        with self._told(f"read rows of {collection}"):
+            found = self._client.query(
+                collection,
+                filter=filter_expression(dialogue_id, positions),
+                output_fields=_ROW,
+                limit=MAX_LIMIT,
+                consistency_level="Strong" if strong else "Bounded",
+                timeout=self._timeout_s,
+            )
+        if len(found) == MAX_LIMIT:
+            raise StoreError(f"{MAX_LIMIT:,} rows of {collection} or more: read fewer rounds")
+        return sorted(map(from_entity, found), key=lambda row: (row.round, row.id))
+
+    def get(self, collection: str, keys: Sequence[str], *, strong: bool = True) -> list[UnitRow]:
+        """The rows of some primary keys (`UnitRow.key`), in no order; others are left out.
+
+        Args:
+            collection: Where they are.
+            keys: Their keys.
+            strong: As for `search`.
 
         Raises:
             StoreError: A key is none that `unit_key` makes, or the store cannot be read.
@@ -238,8 +272,8 @@ class MilvusStore:
                 found = self._client.query(
                     collection,
                     ids=wanted[start : start + _GET_KEYS],
-                    output_fields=[*MAX_BYTES, "round", "vector"],
-                    consistency_level="Strong",
+                    output_fields=_ROW,
+                    consistency_level="Strong" if strong else "Bounded",
                     timeout=self._timeout_s,
                 )
             rows += [from_entity(entity) for entity in found]
@@ -298,13 +332,13 @@ class MilvusStore:
         return sorted(map(_hit, found[0]), key=lambda hit: (-hit.score, hit.position, hit.unit_id))
 
     def _scan(
-        self, collection: str, dialogue_id: str | None, fields: list[str], page: int
+        self, collection: str, dialogue_id: str | None, fields: list[str]
     ) -> Iterator[dict[str, Any]]:
         self._load(collection)
         with self._told(f"read the rows of {collection}"):
             pages = self._client.query_iterator(
                 collection,
-                batch_size=page,
+                batch_size=_KEY_PAGE,
                 filter=filter_expression(dialogue_id),
                 output_fields=fields,
                 timeout=self._timeout_s,

@@ -201,7 +201,6 @@ def test_reads_cross_pages_and_keep_to_their_dialogue(
     store: MilvusStore, units: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(milvus_module, "_KEY_PAGE", 7)
-    monkeypatch.setattr(milvus_module, "_ROW_PAGE", 7)
     rows = random_rows(50, dialogues=2)
     store.upsert(units, rows[:30])
     store.flush(units)
@@ -215,6 +214,19 @@ def test_reads_cross_pages_and_keep_to_their_dialogue(
     expected = sorted(mine, key=lambda row: (row.round, row.id))
     assert [fields(row) for row in store.fetch(units, "d1")] == [fields(row) for row in expected]
     assert store.fetch(units, "d9") == []
+    some = [row.round for row in mine[:3]]
+    assert [row.round for row in store.fetch(units, "d1", some)] == sorted(some)
+    assert store.fetch(units, "d1", []) == []
+
+
+def test_a_dialogue_that_one_request_cannot_hold_is_read_by_rounds(
+    store: MilvusStore, units: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus_module, "MAX_LIMIT", 10)
+    store.upsert(units, random_rows(10, dialogues=1))
+    with pytest.raises(StoreError, match="read fewer rounds"):
+        store.fetch(units, "d0")
+    assert len(store.fetch(units, "d0", range(4))) == 8
 
 
 def test_rows_are_read_by_key(
