@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import httpx2
 import pytest
@@ -15,6 +15,8 @@ import yaml
 from jobs.evaluation.plan import load_plan
 from jobs.evaluation.run_folder import RunFolder
 from jobs.evaluation.served import served
+from vmem.baselines.forms import read_form, strict_schema
+from vmem.baselines.m2a_loop import Call, Tools
 from vmem.config import CONFIGS
 from vmem.llm.openai_chat import OpenAIChat
 from vmem.ports import ChatReply, ChatRequest
@@ -81,15 +83,22 @@ def test_a_whole_run_with_a_model_of_its_own(plan_file: Path, tmp_path: Path) ->
     assert log.stat().st_size == before  # all is there: no server was started
 
 
+class Step(Call):
+    """Something to do that ends after a few tokens, whatever the model says."""
+
+    takes: ClassVar[Tools] = {"search": ("day",), "forget": ("day",)}
+
+    day: Literal["Monday", "Tuesday"]
+
+
 def test_a_tool_is_called_natively(plan_file: Path, tmp_path: Path) -> None:
     """The server is asked for a tool each time: one that passes it over is not asked again."""
-    day = {"type": "string", "enum": ["Monday", "Tuesday"]}
     request = ChatRequest(
         role="agent",
         prompt="Search what was said on Monday.",
         max_tokens=100,
         temperature=0.0,
-        json_schema={"anyOf": [call_of("search", day=day), call_of("forget", day=day)]},
+        json_schema=strict_schema(Step),
         calls_tool=True,
     )
     sent: list[dict[str, Any]] = []
@@ -110,16 +119,4 @@ def test_a_tool_is_called_natively(plan_file: Path, tmp_path: Path) -> None:
         replies = asyncio.run(ask_twice(OpenAIChat(server.llm, http_client=client)))
     assert [body["tool_choice"] for body in sent] == ["required", "required"]
     for reply in replies:
-        call = json.loads(reply.text)
-        assert call["tool"] in {"search", "forget"}
-        assert call["day"] in day["enum"]
-
-
-def call_of(tool: str, **takes: Any) -> dict[str, Any]:
-    properties = {"tool": {"type": "string", "enum": [tool]}, **takes}
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+        read_form(reply.text, Step)
