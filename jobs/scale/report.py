@@ -23,7 +23,7 @@ class Measured:
         log_bytes: Of the catalogue and round log, all tables with their indices.
         disk_bytes: Of Milvus, by part.
         resident: Of the Milvus server in bytes: `built`, then after a start `idle` and `loaded`.
-        load_s: Seconds from the server's start, collections not loaded, to the first count.
+        load_s: Seconds to the first count of each collection, none of them loaded before.
         milvus_cpu_s: Processor time of the Milvus server while it was built.
     """
 

@@ -31,26 +31,25 @@ class Assumed:
 class Measured:
     """What rounds of LoCoMo's lengths take: 2 turns of 118 characters, a picture in every tenth.
 
-    `python -m jobs.benchmark_scale 10000 --database URL` and the same with 1000000, cut off after
-    365,020 rounds; 2026-11-30, Milvus 2.3.5, PostgreSQL 15, 2 shared cores.
+    `python -m jobs.benchmark_scale 10000 100000 1000000 --database URL`; 2026-11-30, Milvus 2.3.5,
+    PostgreSQL 15, 2 shared cores. Vectors are counted apart.
 
     Attributes:
-        log_bytes: Of a round in PostgreSQL, all tables with their indices: 949 to 952.
-        row_bytes: Of a unit in Milvus' bucket beside its vector: 98 compacted, and 130 to 270 as
-            765,000 units were that had not been.
-        loaded_bytes: Of a unit in a query node beside its vector: of 605,000 after a start.
-        milvus_bytes: Of a Milvus with nothing loaded: 259 to 271 MB.
-        hot_bytes: Of a unit in a retriever beside its vector, rounds, texts and BM25: 3,300 in 10
-            memories of 1,000 rounds, 3,900 in one of 100,000 (`100000 --store none`).
-        lexical_s: Processor time of a retriever for a text unit of a memory's first BM25: 29 to
-            79 µs as the machine was more or less busy.
+        log_bytes: Of a round in PostgreSQL, all tables with their indices: 941 to 952.
+        row_bytes: Of a unit in Milvus' bucket: 95 compacted, and up to 270 before that.
+        loaded_bytes: Of a unit in a query node: 640 of 2.2 million after a start, 290 of 220,000.
+        milvus_bytes: Of a Milvus with nothing loaded: 297 to 338 MB.
+        hot_bytes: Of a unit in a retriever, rounds, texts and BM25: 2,400 in memories of 1,000
+            rounds, 3,950 in one of 100,000 (`100000 --store none --memory-rounds 0`).
+        lexical_s: Processor time of a retriever for a text unit of a memory's first BM25: 21 µs of
+            a quiet machine, up to 79 of a busy one.
     """
 
     log_bytes: int = 950
     row_bytes: int = 200
-    loaded_bytes: int = 1_000
-    milvus_bytes: int = 270_000_000
-    hot_bytes: int = 3_900
+    loaded_bytes: int = 650
+    milvus_bytes: int = 340_000_000
+    hot_bytes: int = 3_950
     lexical_s: float = 40e-6
 
 
