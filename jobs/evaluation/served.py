@@ -50,6 +50,8 @@ class ServePlan(BaseModel):
         engine_kwargs: vLLM's arguments, such as `max_model_len`, `tensor_parallel_size`, `dtype`.
         gpus: GPUs that Ray reserves for the driver: one for each of vLLM's workers, or none, and
             then vLLM is the one for CPUs.
+        tool_call_parser: vLLM's own, such as `hermes` for Qwen2.5, so that agents call tools
+            natively; without it they are held to a JSON schema.
         env_vars: Environment of the server.
         start_timeout_s: Seconds until it must answer; large weights take many minutes to load.
     """
@@ -59,6 +61,7 @@ class ServePlan(BaseModel):
     model_source: str = Field(min_length=1)
     engine_kwargs: Mapping[str, Any] = Field(default_factory=dict)
     gpus: int = Field(default=0, ge=0)
+    tool_call_parser: str = ""
     env_vars: Mapping[str, str] = Field(default_factory=dict)
     start_timeout_s: float = Field(default=1_800.0, gt=0)
 
@@ -79,9 +82,17 @@ class ServePlan(BaseModel):
         return self
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of vLLM, by their names there."""
+        if not self.tool_call_parser:
+            return dict(self.engine_kwargs)
+        tools = {"tool_call_parser": self.tool_call_parser, "enable_auto_tool_choice": True}
+        return {**self.engine_kwargs, **tools}
+
+    @property
     def server(self) -> str:
         """A name of the server that is the same in every run: its port and its speed are not."""
-        said = {name: v for name, v in self.engine_kwargs.items() if name not in SPEED}
+        said = {n: v for n, v in self.arguments.items() if n not in SPEED}
         arguments = f" {json.dumps(said, sort_keys=True)}" if said else ""
         return f"vllm {self.model_source}{arguments}"
 
@@ -137,7 +148,7 @@ def served(name: str, plan: ServePlan, llm: ModelSettings, folder: Path) -> Iter
     key, port, log = secrets.token_urlsafe(), _free_port(), folder / f"{name}.log"
     configuration = folder / f"{name}.yaml"
     own = {"served_model_name": llm.model, "host": "127.0.0.1", "port": port}
-    values = {n.replace("_", "-"): v for n, v in {**plan.engine_kwargs, **own}.items()}
+    values = {n.replace("_", "-"): v for n, v in {**plan.arguments, **own}.items()}
     configuration.write_text(yaml.safe_dump(values), encoding="utf-8")
     environment = {
         "VLLM_NO_USAGE_STATS": "1",

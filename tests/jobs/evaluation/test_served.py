@@ -128,10 +128,20 @@ def test_the_server_is_reached_by_its_address_and_ended_with_the_block(tmp_path:
         settings = yaml.safe_load((tmp_path / "b.yaml").read_text(encoding="utf-8"))
         assert settings["served-model-name"] == "small"
         assert (settings["host"], settings["max-model-len"]) == ("127.0.0.1", 2_048)
+        assert "tool-call-parser" not in settings
         assert server.llm.base_url == f"http://127.0.0.1:{settings['port']}/v1"
         assert server.llm.context_window == 2_048
     assert not lives(pid)
     assert server.process.poll() is not None
+
+
+def test_tools_are_called_natively_where_a_parser_is_named(tmp_path: Path) -> None:
+    serve = ServePlan(model_source="a-model", tool_call_parser="hermes")
+    with served("b", serve, LLM, tmp_path):
+        settings = yaml.safe_load((tmp_path / "b.yaml").read_text(encoding="utf-8"))
+    assert settings["tool-call-parser"] == "hermes"
+    assert settings["enable-auto-tool-choice"] is True
+    assert '"tool_call_parser": "hermes"' in serve.server  # replies differ
 
 
 def test_a_failure_ends_it_too(tmp_path: Path) -> None:

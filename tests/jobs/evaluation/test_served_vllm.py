@@ -91,8 +91,14 @@ class Step(Call):
     day: Literal["Monday", "Tuesday"]
 
 
-def test_a_tool_is_called_natively(plan_file: Path, tmp_path: Path) -> None:
-    """The server is asked for a tool each time: one that passes it over is not asked again."""
+@pytest.mark.parametrize(
+    ("parser", "asked"),
+    [("hermes", ["required"] * 2), ("", ["required", None, None])],
+    ids=["natively", "by its schema once the server has refused"],
+)
+def test_a_tool_is_called(
+    plan_file: Path, tmp_path: Path, parser: str, asked: list[str | None]
+) -> None:
     request = ChatRequest(
         role="agent",
         prompt="Search what was said on Monday.",
@@ -114,9 +120,11 @@ def test_a_tool_is_called_natively(plan_file: Path, tmp_path: Path) -> None:
 
     (backbone,) = load_plan(plan_file, {}).backbones
     assert backbone.serve is not None
-    with served("tools", backbone.serve, backbone.llm, tmp_path) as server:
+    serve = backbone.serve.model_copy(update={"tool_call_parser": parser})
+    with served("tools", serve, backbone.llm, tmp_path) as server:
         client = httpx2.AsyncClient(event_hooks={"request": [note]})
         replies = asyncio.run(ask_twice(OpenAIChat(server.llm, http_client=client)))
-    assert [body["tool_choice"] for body in sent] == ["required", "required"]
+    assert [body.get("tool_choice") for body in sent] == asked
+    assert ["response_format" in body for body in sent] == [choice is None for choice in asked]
     for reply in replies:
         read_form(reply.text, Step)
