@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace as copy
@@ -120,10 +121,9 @@ def test_a_reader_reads_only_what_came_since(
     writer.append("trip", [a_round(5, picture(tmp_path, 5))])
     find(reader, "word5")
     assert asked["fetch"] == []
-    assert [sorted(keys) for _, keys in asked["get"]] == [
-        ["trip/r5/caption/1", "trip/r5/text/1"],
-        ["trip/r5/image/1"],
-    ]
+    read = [sorted(keys) for _, keys in asked["get"]]
+    assert read[:2] == [["trip/r5/caption/1", "trip/r5/text/1"], ["trip/r5/image/1"]]
+    assert read[2:] in ([], read[:2])  # once more where a server does not show them at once
     assert reader.hot_counts() == (1, 6 + 2)
 
 
@@ -236,6 +236,8 @@ def test_a_reader_changes_nothing(writer: Bank, reader: Bank, settings: Settings
             change()
     texts = writer.record.text_collection
     writer.store.delete(texts, sorted(writer.store.ids(texts)))
+    while reader.store.fetch(texts, "trip", strong=False):  # a server shows it a moment later
+        time.sleep(0.05)
     with pytest.raises(StoreError, match="lacks units of memory trip"):
         reader.memory("trip")
     assert writer.store.count(texts) == 0, "it does not heal"
