@@ -8,7 +8,7 @@ ended at the limit of tokens, as small models' lists do, the whole entries are k
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -42,6 +42,11 @@ class Form(BaseModel):
     kept_cut: ClassVar[bool] = False
     words: ClassVar[bool] = False
     model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
+
+    @classmethod
+    def keeps(cls, cut: Mapping[str, Any]) -> bool:
+        """Whether this part of a cut reply is of use; only asked where `kept_cut`."""
+        return bool(cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,8 @@ def read_cut_form(text: str, form: type[F]) -> F:
         needed = [name for name, each in form.model_fields.items() if each.is_required()]
         if missing := [name for name in needed if not value.get(name)]:
             raise ModelFormatError(f"a reply is no {form.__name__}: cut before {missing[0]}")
+        if not form.keeps(value):
+            raise ModelFormatError(f"a reply is no {form.__name__}: it was cut")
         return form.model_validate(value)
     except ValueError as error:  # what is no JSON, and what does not fit
         raise ModelFormatError(f"a reply is no {form.__name__}: it was cut") from error

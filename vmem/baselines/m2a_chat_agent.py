@@ -4,8 +4,9 @@ It never searches by itself: it tells the memory agent, in words, to find or to 
 and reads what that one replies (section 3 of arXiv 2602.07624).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vmem.baselines.m2a_log import Message
 from vmem.baselines.m2a_loop import Agent, Brief, Call, Line, Tools, Work, newest
@@ -32,7 +33,13 @@ class TakeIn(Call):
 class Inquire(Call):
     """What it does about a question."""
 
+    kept_cut = words = True
     takes: ClassVar[Tools] = {"query_memory": ("text", "image"), "answer": ("text",)}
+
+    @classmethod
+    def keeps(cls, cut: Mapping[str, Any]) -> bool:
+        """An answer, as every system's; half a call of the memory is none."""
+        return cut["tool"] == "answer" and bool(cut.get("text"))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from vmem.baselines.amem_writing import EvolutionForm, NoteForm, RewriteForm
 from vmem.baselines.building import Building
 from vmem.baselines.forms import AGAIN, Form
+from vmem.baselines.m2a_chat_agent import Inquire
 from vmem.baselines.m2a_loop import Closing
 from vmem.baselines.m2a_memory_agent import Record
 from vmem.baselines.omni_writing import Entities, Entity, Statements
@@ -63,6 +64,7 @@ def filled(form: type[Form], replies: Sequence[str]) -> tuple[Any, dict[str, int
             NoteForm(keywords=["a", "b"], context="c", tags=["d"]),
         ),
         ('{"text": "She went to Hvar, and th', Closing(text="She went to Hvar, and th")),
+        ('{"tool": "answer", "text": "In May, I th', Inquire(tool="answer", text="In May, I th")),
     ],
 )
 def test_whole_entries_are_kept_without_asking_again(reply: str, kept: Form) -> None:
@@ -83,6 +85,8 @@ def test_whole_entries_are_kept_without_asking_again(reply: str, kept: Form) -> 
         ('{"keywords": [], "context": "c", "tags": ["d"', NoteForm),
         ('{"decision": "bo', EvolutionForm),
         ('{"tool": "add", "text": "half of wha', Record),  # half a call is none
+        ('{"tool": "query_memory", "text": "When di', Inquire),
+        ('{"tool": "answer", "text": "', Inquire),
         ('{"text": "', Closing),
     ],
 )
