@@ -14,9 +14,10 @@ pictures, which needs an image encoder with a text tower.
 Deliberate differences:
 
 - A call is native where the server has tools, else JSON by a schema or in words; so every model can
-  make it. Schemas offer each tool with what it takes, and only pictures that the agent was shown. A reply that is no call is asked
-  for again once, then counted; a question whose reply stays unreadable has failed. An answer that
-  ends at its limit of tokens is one, as every system's; half a call is none.
+  make it. Schemas offer each tool with what it takes, and only pictures that the agent was shown. A
+  reply that is no call is asked for again once, then counted; a question whose reply stays
+  unreadable has failed. An answer that ends at its limit of tokens is one, as every system's; half
+  a call is none.
 - An agent that is refused its last call says what it has found; the released memory agent then
   returns nothing at all, and the chat agent is told so. While messages are taken in, the chat
   agent's last reply, which nobody reads, is not asked for.
