@@ -19,10 +19,10 @@ from jobs.evaluation.models import server_name
 from jobs.evaluation.plan import Plan, data_digest, read_planned
 from jobs.evaluation.run_folder import RunFolder, write_json
 from jobs.judge import kinds_of
-from vmem.config import CONFIGS, load_settings
+from vmem.config import CONFIGS, Settings, load_settings
 from vmem.datasets.check import check
 from vmem.errors import InputError
-from vmem.prompts import Prompts
+from vmem.prompts import Prompts, hashes_of
 from vmem.prompts.judge import JudgePrompts
 from vmem.types import Benchmark
 
@@ -33,6 +33,8 @@ PACKAGES = (
     "sentence-transformers", "torch", "transformers", "vllm", "xllamacpp",
 )  # fmt: skip
 """What answers, scores and rankings depend on."""
+PROMPTS_OF = {"omni": "omni_", "omni-verbatim": "omni_", "a-mem": "amem_", "m2a": "m2a_"}
+"""How the files of the prompts begin that a kind of system has of its own."""
 
 
 def open_manifest(plan: Plan, run: RunFolder) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def make_manifest(plan: Plan) -> dict[str, Any]:
         "data": {one.name: data_digest(one) for one in plan.benchmarks},
         "corrections": describe_corrections(plan.benchmarks),
         "prompts": {
-            "answers": Prompts(base.prompts).hashes(),
+            "answers": Prompts(base.prompts).hashes() | _system_prompts(plan, base),
             "judges": {
                 f"{one.name}.{kind}": _judge_prompt(JudgePrompts(base.prompts, one.data), kind)
                 for one in (plan.benchmarks if plan.judges else ())
@@ -120,6 +122,16 @@ def _described(benchmark: Benchmark) -> dict[str, Any]:
     counts = asdict(check(benchmark))
     categories = Counter(question.category for question in benchmark.questions)
     return {**counts, "categories": dict(sorted(categories.items()))}
+
+
+def _system_prompts(plan: Plan, base: Settings) -> dict[str, str]:
+    """Hashes of the prompts that systems have of their own."""
+    prefixes = {PROMPTS_OF[row.kind] for row in plan.rows() if row.kind in PROMPTS_OF}
+    return {
+        name: sha256
+        for prefix in sorted(prefixes)
+        for name, sha256 in hashes_of(base.prompts, prefix).items()
+    }
 
 
 def _judge_prompt(prompts: JudgePrompts, kind: Any) -> dict[str, str]:  # noqa: ANN401

@@ -5,7 +5,7 @@ import pytest
 
 from vmem.config import PromptSettings
 from vmem.errors import ConfigError
-from vmem.prompts import FOLDER, NOT_FOUND, Prompts
+from vmem.prompts import FOLDER, NOT_FOUND, Prompts, hashes_of
 
 GOLDEN = Path(__file__).parents[1] / "golden/prompts"
 NAMES = ["answer", "attached_image", "conflict", "hypo_caption", "keywords"]
@@ -123,3 +123,12 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere is no folder"):
         prompts(tmp_path / "nowhere")
+
+
+def test_hashes_of_a_system_follow_the_files_that_replace_ours(tmp_path: Path) -> None:
+    ours = hashes_of(PromptSettings(), "amem_")
+    assert {"amem_note", "amem_evolve"} <= ours.keys()
+    (tmp_path / "amem_note.txt").write_text("Note $message.\n", encoding="utf-8")
+    theirs = hashes_of(PromptSettings(dir=tmp_path), "amem_")
+    assert theirs["amem_note"] == hashlib.sha256(b"Note $message.").hexdigest()
+    assert {**theirs, "amem_note": ours["amem_note"]} == ours

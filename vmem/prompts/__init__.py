@@ -93,13 +93,25 @@ class Prompts:
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 in hex of each text, by its file's stem, for a run's manifest."""
-        return {
-            name: hashlib.sha256(text.encode()).hexdigest() for name, text in self._texts.items()
-        }
+        return {name: _sha256(text) for name, text in self._texts.items()}
 
     def _fill(self, name: str, **values: str) -> str:
         fenced = {key: _TAG.sub(r"&lt;\1", value) for key, value in values.items()}
         return Template(self._texts[name]).substitute(fenced)
+
+
+def hashes_of(settings: PromptSettings, prefix: str) -> dict[str, str]:
+    """SHA-256 in hex of each text whose file's name begins so, by its stem, for a run's manifest.
+
+    Raises:
+        ConfigError: One cannot be read.
+    """
+    names = sorted(path.stem for path in FOLDER.glob(f"{prefix}*.txt"))
+    return {name: _sha256(_read(_path(name, settings.dir))) for name in names}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_folder(folder: Path | None) -> None:
@@ -128,13 +140,8 @@ def load_prompt(
     Raises:
         ConfigError: It cannot be read, or has a placeholder too many or too few.
     """
-    path = FOLDER / f"{name}.txt"
-    if folder is not None and (folder / path.name).is_file():
-        path = folder / path.name
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"prompt {path} cannot be read as UTF-8 text: {error}") from error
+    path = _path(name, folder)
+    text = _read(path)
     template = Template(text)
     if not template.is_valid():
         raise ConfigError(
@@ -148,3 +155,15 @@ def load_prompt(
     if missing := sorted(required - found):
         raise ConfigError(f"prompt {path} lacks the placeholder ${missing[0]}")
     return text
+
+
+def _path(name: str, folder: Path | None) -> Path:
+    path = FOLDER / f"{name}.txt"
+    return folder / path.name if folder and (folder / path.name).is_file() else path
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompt {path} cannot be read as UTF-8 text: {error}") from error

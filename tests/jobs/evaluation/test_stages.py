@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.evaluation.evaluate import drive, lines_planned
-from jobs.evaluation.manifest import close_manifest, open_manifest, read_manifest
+from jobs.evaluation.manifest import close_manifest, make_manifest, open_manifest, read_manifest
 from jobs.evaluation.plan import Plan, read_planned
 from jobs.evaluation.records import Stage
 from jobs.evaluation.run_folder import RunFolder
@@ -246,6 +246,18 @@ def test_a_run_goes_on_only_with_what_it_was_begun_with(models: Models, tmp_path
     open_manifest(Plan(**PLAN), run)
     with pytest.raises(InputError, match=r"another plan\.seed: 20260301 then, 7 now"):
         open_manifest(other, run)
+
+
+def test_the_manifest_knows_the_prompts_of_its_systems() -> None:
+    def prompts(*systems: str) -> set[str]:
+        return set(make_manifest(Plan(**{**PLAN, "systems": systems}))["prompts"]["answers"])
+
+    own = prompts("v-mem")
+    assert {"answer", "conflict", "hypo_caption", "keywords"} <= own
+    assert prompts("m2a") - own == {"m2a_answer", "m2a_recall", "m2a_record", "m2a_take_in"}
+    assert prompts("m2a-verbatim", "murag", "full-context") == own
+    both = prompts("omni", "a-mem") - own
+    assert {"omni_extract", "omni_answer", "amem_note", "amem_evolve"} <= both
 
 
 def test_keys_are_in_no_plan_and_in_no_file(
