@@ -1,6 +1,6 @@
 """A bank's two indices (section 3.2): what the log says is written to them and read from them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,9 +93,6 @@ class BankIndex:
     def load(self, memory_id: str, rounds: Sequence[Round]) -> Memory | None:
         """A memory read from the index; None where the index lacks a unit of the rounds.
 
-        Waiting for every finished write takes longer than reading, so that what the index shows
-        at once is read first, and is enough where it has every unit by its digest.
-
         Raises:
             StoreError: The store cannot be read.
         """
@@ -104,16 +101,13 @@ class BankIndex:
             if not self.is_whole(memory_id, rounds):
                 return None
             return self._searched(memory_id, rounds, units)
-        for strong in (False, True):
-            rows = {
-                row.id: row
-                for modality, (name, _) in collections(self.record).items()
-                for positions in _pages(_of(units, modality))
-                for row in self.store.fetch(name, memory_id, positions, strong=strong)
-            }
-            if tables := self._tables(units, rows):
-                return HotMemory(rounds, *tables, self.settings.retrieval.lexical)
-        return None
+
+        def pages(name: str, lane: Sequence[Unit], strong: bool) -> Iterator[UnitRow]:
+            for positions in _pages(lane):
+                yield from self.store.fetch(name, memory_id, positions, strong=strong)
+
+        tables = self._read(units, pages)
+        return HotMemory(rounds, *tables, self.settings.retrieval.lexical) if tables else None
 
     def extend(self, memory: Memory, memory_id: str, rounds: Sequence[Round]) -> Memory | None:
         """A memory with the rounds that follow; only their vectors are read.
@@ -127,16 +121,13 @@ class BankIndex:
             return memory.extended(rounds, _of(units, Modality.TEXT))
         if memory.unit_count + len(units) > self.settings.store.exact_limit:
             return None
-        for strong in (False, True):
-            rows = {
-                row.id: row
-                for modality, (name, _) in collections(self.record).items()
-                if (keys := [unit_key(memory_id, unit.id) for unit in _of(units, modality)])
-                for row in self.store.get(name, keys, strong=strong)
-            }
-            if tables := self._tables(units, rows):
-                return memory.extended(rounds, *tables)
-        return None
+
+        def keyed(name: str, lane: Sequence[Unit], strong: bool) -> list[UnitRow]:
+            keys = [unit_key(memory_id, unit.id) for unit in lane]
+            return self.store.get(name, keys, strong=strong)
+
+        tables = self._read(units, keyed)
+        return memory.extended(rounds, *tables) if tables else None
 
     def extend_encoded(
         self, memory: Memory, rounds: Sequence[Round], encoded: EncodedUnits
@@ -187,6 +178,31 @@ class BankIndex:
 
     def _units(self, rounds: Sequence[Round]) -> list[Unit]:
         return indexed_units(rounds, self.settings.units, sees=self.record.image_width > 0)
+
+    def _read(
+        self,
+        units: Sequence[Unit],
+        rows_of: Callable[[str, Sequence[Unit], bool], Iterable[UnitRow]],
+    ) -> tuple[UnitTable, UnitTable] | None:
+        """Units with their vectors, text and image apart; None where the index lacks one.
+
+        Waiting for every finished write takes longer than reading, so that what the index shows
+        at once is read first, and is enough where it has every unit by its digest.
+
+        Args:
+            units: Of both lanes.
+            rows_of: Reads the rows of a lane's units in a collection, waiting or not.
+        """
+        for strong in (False, True):
+            rows = {
+                row.id: row
+                for modality, (name, _) in collections(self.record).items()
+                if (lane := _of(units, modality))
+                for row in rows_of(name, lane, strong)
+            }
+            if tables := self._tables(units, rows):
+                return tables
+        return None
 
     def _tables(
         self, units: Sequence[Unit], rows: Mapping[str, UnitRow]
@@ -255,7 +271,7 @@ def _of(units: Sequence[Unit], modality: Modality) -> list[Unit]:
 def _pages(units: Sequence[Unit]) -> Sequence[list[int] | None]:
     """Positions of the rounds whose rows are read by one request; None is all of them."""
     if len(units) <= FETCHED_UNITS:
-        return [None] if units else []
+        return [None]
     starts = range(0, len(units), FETCHED_UNITS)
     pages = (units[start : start + FETCHED_UNITS] for start in starts)
     return [sorted({unit.position for unit in page}) for page in pages]
