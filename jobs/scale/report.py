@@ -15,8 +15,8 @@ class Measured:
     """One size.
 
     Attributes:
-        store: `server` or `lite`.
-        database: `postgresql` or `sqlite`.
+        store: `server`, `lite` or `none`.
+        database: `postgresql`, `sqlite` or `none`.
         shape: What was built.
         built: How.
         searched: What searching took.
